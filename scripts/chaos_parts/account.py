@@ -98,7 +98,7 @@ class Account:
 
     def _take(self, seen: Seen) -> None:
         found = None if seen.step_id is None else self.find(seen.step_id)
-        if seen.step_id is not None and self.taking is not None and self.status == "running":
+        if seen.step_id is not None and self.taking is not None and self.status in ("running", "pending"):
             taking.take(self, seen, *(found or (None, None)))
         elif seen.step_id is not None and found is None:
             self.problems.append(f"{seen.type} of a step {seen.step_id} that the workflow has not")

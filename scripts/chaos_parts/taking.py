@@ -69,7 +69,8 @@ def _step(account: Account, seen: Seen, step: StepAccount, plan: StepPlan) -> No
     account.taking.discard(plan.id)
     if not account.taking:
         account.taking = None
-        account.enter(seen)
+        if account.status == "running":  # else it begins when it has its slots
+            account.enter(seen)
 
 
 def _copy(step: StepAccount, seen: Seen) -> None:

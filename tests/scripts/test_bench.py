@@ -21,6 +21,7 @@ from load.workloads import WORKLOADS
 from tests.scripts.conftest import SCRIPTS
 
 PROGRAM_S_MAX = 250
+DIFFERENCES = {"limit-waiting"}  # of two memories: of few runs it may be below 0
 ROWS_OF = {
     "start": {"start"},
     "bulk": {"bulk"},
@@ -135,7 +136,7 @@ def test_a_quick_benchmark_has_every_row_and_its_counts_add_up(workloads: tuple[
     found = json.loads(target.read_text())
     rows = {row for workload in workloads for row in ROWS_OF[workload]}
     assert rows == set(found["rows"])
-    assert all(row["median"] > 0 for row in found["rows"].values())
+    assert all(row["median"] > 0 for name, row in found["rows"].items() if name not in DIFFERENCES)
     assert all(name in done.stdout for name in rows)
     if "bulk" in workloads:
         assert {"serve", "broker", "shard-0", "services", "http", "worker", "load"} == set(found["cpu_us"]["bulk"])

@@ -16,6 +16,7 @@ from chaos_parts.deadlines import early_timers
 from chaos_parts.evidence import Evidence, History, Violation, shown_account, shown_state
 from chaos_parts.kind_workflows import UNDONE
 from chaos_parts.ledger import Ledger, Start, Verdict
+from chaos_parts.limited_workflows import NEWEST
 from chaos_parts.step_account import Seen, wire_event
 from chaos_parts.workflows import AGENT, BRIEF, CHAIN, CONSENT, DIAMOND, DOOMED, HOOK, STICKY, TIMED
 
@@ -258,3 +259,16 @@ def test_only_what_is_written_into_a_history_may_be_answered_500(
 
 def test_a_violation_names_its_run() -> None:
     assert [Violation("nothing left", f"a task is still queued: task.chaos.work.{RUN}", RUN)] == check(task_left())
+
+
+@pytest.mark.parametrize("first", ["taken over", "granted"])
+def test_a_rerun_takes_over_before_or_after_it_has_its_slots(first: str) -> None:
+    begins = event("workflow.started", payload={"input": {}, "rerun_from": "slow", "takes": {"done": ["a"]}})
+    comes = {
+        "taken over": broken_reruns.taken("a", 7),
+        "granted": broken_limits.granted(broken_limits.NEWEST_ONE, f"{RUN}.0"),
+    }
+    account = Account(WORKFLOWS[NEWEST], RUN)
+    for seen in sequence(begins, comes.pop(first), *comes.values(), *step("slow"), COMPLETED):
+        account.take(seen)
+    assert ("completed", [], 0) == (account.status, account.problems, account.late)
