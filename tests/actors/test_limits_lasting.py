@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -153,3 +154,26 @@ async def test_who_waited_asks_again_when_the_log_was_lost_while_no_shard_was_th
             await waiting(shard, "restored.s0", 3)
             tasks.go.set()
             assert {(await ended(store, run_id)).status for run_id in [*run_ids, one]} == {RunStatus.COMPLETED}
+
+
+async def test_keys_that_nobody_uses_any_more_are_forgotten(store: Store, broker_settings: BrokerSettings) -> None:
+    """In memory and in the log: 2,000 keys of one partition, each used once."""
+    definition, digest = await register(store, chain("forgotten", 1, concurrency=[{"limit": 1, "key": "input"}]))
+    keys = keys_of_partition("forgotten.s0", 0, 2000)
+    async with echo(store, "forgotten.echo"), a_shard(broker_settings) as shard:
+        limits = shard.limits.partitions[0].limits
+        for at in range(0, len(keys), 500):
+            inputs = [Raw(key.encode()) for key in keys[at : at + 500]]
+            run_ids = await run_operations.start_all(store, definition, digest, inputs)
+            runs = [await ended(store, run_id, 60) for run_id in run_ids]
+            assert {run.status for run in runs} == {RunStatus.COMPLETED}
+        await until_true(lambda: len(limits) < 700)
+        assert not [actor for actor in limits.values() if actor.state.holders or actor.state.waiting_total]
+        assert len(await records(store)) < 3 * 700
+
+
+def keys_of_partition(scope: str, partition: int, count: int) -> list[str]:
+    """So many keys of executions, each a number, whose limits belong to the partition."""
+    every = (f"{n}" for n in itertools.count())
+    mine = (key for key in every if names.partition(limit_id(LimitKind.EXECUTIONS, scope, key)) == partition)
+    return list(itertools.islice(mine, count))
