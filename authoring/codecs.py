@@ -1,4 +1,4 @@
-"""Values of JSON as the types that a function names, and back; and the JSON Schema of such types."""
+"""Values of JSON as the types that a function names, and the JSON Schema of such types."""
 
 from __future__ import annotations
 
@@ -27,10 +27,6 @@ class Codec:
             return msgspec.convert(value, self.type)
         except msgspec.ValidationError as error:
             raise Invalid(str(error)) from error
-
-    def encode(self, value: Any) -> Any:
-        """A value in a form that JSON has; other types than pydantic's pass unchanged."""
-        return value if self._adapter is None else self._adapter.dump_python(value, mode="json", by_alias=True)
 
     def schema(self) -> dict[str, Any] | None:
         """Its JSON Schema; None for any value. Raises Invalid for a type that JSON has not."""
