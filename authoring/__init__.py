@@ -5,10 +5,10 @@
     flow.step(send_mail, after=paid, when=paid.output.total > 0)
     flow.definition()
 
-workflow.py has `Workflow`, with a method for each kind of step; steps.py what these methods put together, options.py
-the options they take; tasks.py `@task`; references.py what stands for a step. expressions.py builds the text of
-expressions from operators, functions.py from functions, templates.py writes both into JSON. fields.py and codecs.py
-read the types. lint.py warns of what is valid and probably not meant.
+workflow.py has `Workflow`, with a method for each kind of step; steps.py and documents.py are what these methods put
+together, options.py the options that they take; tasks.py has `@task`, references.py what stands for a step.
+expressions.py builds the text of expressions from operators, functions.py from functions, templates.py writes both into
+JSON, literals.py writes values. fields.py and codecs.py read types. linting.py warns of what is probably not meant.
 
 Not here: what a definition means, and which ones are valid: that is the engine's. Nothing here runs a step.
 Start reading at steps.py.

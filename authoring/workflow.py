@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Generic, Literal, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
 import orjson
 
@@ -31,6 +31,9 @@ from penstock.authoring.steps import Draft, Target, divided, draft, target, with
 from penstock.authoring.tasks import Task
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Invalid
+
+if TYPE_CHECKING:
+    from penstock.authoring.linting import Finding
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -252,6 +255,15 @@ class Workflow(Generic[In]):
         """The definition as JSON that people can read, as `penstock workflow register` takes it."""
         return orjson.dumps(self.definition(), option=orjson.OPT_INDENT_2)
 
+    def lint(self) -> list[Finding]:
+        """What is valid and probably not meant, each with the reason and what to do. Raises Invalid with every
+        problem."""
+        from penstock.authoring.linting import findings
+        from penstock.engine.validation import parse
+
+        silent = {found.id for found in self._drafts.values() if found.tasks and _is_silent(found)}
+        return findings(parse(self.definition()), silent)
+
     @staticmethod
     def from_definition(definition: Mapping[str, Any] | bytes | str) -> Workflow[Any]:
         """The workflow in a definition: its `definition()` is the same again, and steps can be added. Raises Invalid
@@ -275,6 +287,12 @@ class Workflow(Generic[In]):
                 raise Invalid(f"step {quoted(found.id)}: another function is task {quoted(task.name)} already")
         self._drafts[found.id] = found
         return StepRef(found.id, output)
+
+
+def _is_silent(found: Draft) -> bool:
+    """Whether the function that carries it out returns nothing."""
+    name = found.document.get("task")
+    return any(task.name == name and task.output in (None, type(None)) for task in found.tasks)
 
 
 def _output(by: Target, output: Any) -> Any:

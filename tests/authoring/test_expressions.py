@@ -47,12 +47,6 @@ VALUES = {
     "first-name": "x",
     "in": 1,
 }
-    "total": 120,
-    "user": "ada",
-    "lines": [{"sku": "a", "n": 2}, {"sku": "b", "n": 1}],
-    "first-name": "x",
-    "in": 1,
-}
 INTEGERS = st.integers(-(2**40), 2**40)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 SCALARS = INTEGERS | TEXTS | st.booleans() | st.none() | st.floats(-1e15, 1e15)

@@ -4,6 +4,7 @@ these name, and the example of docs/python.md does what the page says."""
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 
 from penstock.client.views import RunView
 from penstock.engine.errors import NotFound
+from tests.e2e.conftest import StartService
 from tests.support.service import Service
 from tests.support.waiting import until_found
 
@@ -83,7 +85,7 @@ if __name__ == "__main__":
 
 @contextmanager
 def working(service: Service, path: Path) -> Iterator[None]:
-    worker = subprocess.Popen([sys.executable, str(path)], env=service.environ)
+    worker = subprocess.Popen([sys.executable, str(path)], env={**service.environ, "SERVICE_BRIDGE_TOKEN": TOKEN})
     try:
         yield
     finally:
@@ -110,8 +112,9 @@ def ended(service: Service, workflow: str, given: object) -> RunView:
 
 @pytest.mark.parametrize("transport", ["nats", "bridge"])
 def test_a_worker_registers_its_workflows_and_converts_their_types(
-    service: Service, tmp_path: Path, transport: str
+    start_service: StartService, tmp_path: Path, transport: str
 ) -> None:
+    service = start_service(shards=1, http_workers=1, bridge_token=TOKEN)
     path = tmp_path / "typed.py"
     path.write_text(TYPED.replace("TRANSPORT", repr(transport)))
     with working(service, path):
@@ -129,3 +132,26 @@ def test_a_worker_registers_its_workflows_and_converts_their_types(
     assert "valid integer" in str(other.error)
     assert "at `$.total`" in str(other.error)
     assert [1, 1] == [next(iter(run.steps.values())).attempts for run in (wrong, other)]
+
+
+def test_the_example_of_the_page_does_what_the_page_says(service: Service, tmp_path: Path) -> None:
+    text = PAGE.read_text()
+    found, commands = EXAMPLE.search(text), COMMAND.findall(text)
+    assert found is not None
+    path = tmp_path / "order.py"
+    path.write_text(found[1])
+    assert len(commands) >= 3
+
+    with working(service, path):
+        until_found(lambda: registered(service, "order"))
+        for command, printed in commands:
+            ran = subprocess.run(
+                [Path(sys.executable).with_name("penstock"), *shlex.split(command)[1:]],
+                cwd=tmp_path,
+                env=service.environ,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert printed == ran.stdout, (command, ran.stderr)
