@@ -23,6 +23,7 @@ from tests.support.waiting import until_found
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 EXAMPLE = re.compile(r"```python\n# order\.py\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"```console\n\$ (penstock .*?)\n(.*?)```", re.DOTALL)
+TOKEN = "a-token-of-the-bridge-of-this-test"
 TYPED = """
 from dataclasses import dataclass
 from typing import TypedDict
