@@ -2,7 +2,7 @@
 
     flow = Workflow("order", input=Order)
     paid = flow.step(charge, input=flow.input, retries=3)
-    flow.step(send_mail, after=paid, when=paid.output.total > 0)
+    flow.step(thank, after=paid, when=paid.output.total > 0)
     flow.definition()
 
 workflow.py has `Workflow`, with a method for each kind of step; steps.py and documents.py are what these methods put

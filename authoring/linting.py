@@ -24,7 +24,7 @@ from penstock.engine.warnings import Facts, warnings
 ONCE = frozenset(
     {
         *("bill", "book", "buy", "call", "capture", "charge", "create", "credit"),
-        *("debit", "email", "invoice", "mail", "message", "notify", "order", "pay"),
+        *("debit", "email", "invoice", "message", "notify", "order", "pay"),
         *("payment", "payout", "post", "publish", "purchase", "refund", "reserve", "sell"),
         *("send", "ship", "sms", "submit", "transfer", "withdraw"),
     }
@@ -40,7 +40,7 @@ SUMMED_MAX = 1000  # retries of which every delay is looked at
 Sides: TypeAlias = Collection[str]  # ids of steps whose functions return nothing
 
 
-class Finding(Struct, frozen=True):
+class LintFinding(Struct, frozen=True):
     """`step` is the step's id, empty for the workflow itself."""
 
     step: str
@@ -53,23 +53,23 @@ class Finding(Struct, frozen=True):
         return f"{place}{self.what}: {self.why}. {self.fix}."
 
 
-Check: TypeAlias = Callable[[WorkflowDef, Sides], Iterator[Finding]]
+Check: TypeAlias = Callable[[WorkflowDef, Sides], Iterator[LintFinding]]
 
 
-def findings(definition: WorkflowDef, silent: Sides = ()) -> list[Finding]:
+def findings(definition: WorkflowDef, silent: Sides = ()) -> list[LintFinding]:
     """What is to be said of a valid definition, in the order of its steps. `silent` are steps without an output."""
     places = {step.id: number for number, step in enumerate(definition.steps)}
     found = [finding for check in CHECKS for finding in check(definition, silent)]
     return sorted(found, key=lambda finding: places.get(finding.step, -1))
 
 
-def _unreachable(definition: WorkflowDef, silent: Sides) -> Iterator[Finding]:
+def _unreachable(definition: WorkflowDef, silent: Sides) -> Iterator[LintFinding]:
     """Steps that no run carries out."""
     for step in definition.steps:
         if step.when is not None and (reason := _never(step, definition)):
-            yield Finding(step.id, "it is never carried out", reason, "Remove the step, or change its `when`")
+            yield LintFinding(step.id, "it is never carried out", reason, "Remove the step, or change its `when`")
         if step.type == "map" and (step.config or {}).get("items") == []:
-            yield Finding(step.id, "it has no elements", "`items` is an empty array", "Give `items` a template")
+            yield LintFinding(step.id, "it has no elements", "`items` is an empty array", "Give `items` a template")
 
 
 def _never(step: Step, definition: WorkflowDef) -> str | None:
@@ -85,13 +85,13 @@ def _never(step: Step, definition: WorkflowDef) -> str | None:
         return "`when` fails, whatever the run has"
 
 
-def _unread(definition: WorkflowDef, silent: Sides) -> Iterator[Finding]:
+def _unread(definition: WorkflowDef, silent: Sides) -> Iterator[LintFinding]:
     """Outputs that nobody reads, of steps that are carried out for them."""
     read = _read_outputs(definition)
     followed = {before for step in definition.steps for before in step.depends_on}
     for step in definition.steps:
         if step.type in RETRIED and step.id in followed - read and step.id not in silent:
-            yield Finding(
+            yield LintFinding(
                 step.id,
                 "nobody reads its output",
                 "the steps that follow it are given another input, and no expression names it",
@@ -120,13 +120,13 @@ def _takes_default(step: Step) -> bool:
             return False
 
 
-def _repeated(definition: WorkflowDef, silent: Sides) -> Iterator[Finding]:
+def _repeated(definition: WorkflowDef, silent: Sides) -> Iterator[LintFinding]:
     """Retries of what should happen once."""
     for step in definition.steps:
         for task in {task for task, _ in queues(step)} if step.type != "http" else ():
             words = {word.lower() for word in WORD.findall(task)}
             if (once := sorted(words & ONCE)) and _retry(step, definition) is not None and not _has_key(step):
-                yield Finding(
+                yield LintFinding(
                     step.id,
                     f'task "{task}" is retried, and seems not to be idempotent',
                     f'"{once[0]}" may happen twice: an attempt that failed, or timed out, may have had its effect',
@@ -144,7 +144,7 @@ def _has_key(step: Step) -> bool:
     )
 
 
-def _too_short(definition: WorkflowDef, silent: Sides) -> Iterator[Finding]:
+def _too_short(definition: WorkflowDef, silent: Sides) -> Iterator[LintFinding]:
     """Timeouts that end before the retries do."""
     for step in definition.steps:
         if (retry := _retry(step, definition)) is None:
@@ -153,7 +153,7 @@ def _too_short(definition: WorkflowDef, silent: Sides) -> Iterator[Finding]:
         duration = (step.config or {}).get("max_duration") if step.type == "agent_loop" else None
         for of, limit in (("the workflow's timeout", definition.timeout), ("max_duration", duration)):
             if limit is not None and (seconds(limit) or 0.0) < need:
-                yield Finding(
+                yield LintFinding(
                     step.id,
                     f"{of} of {limit} is shorter than its retries",
                     f"{retry.max_attempts} retries with their delays and timeouts may take {text(round(need, 3))}",
@@ -186,11 +186,11 @@ def _delays_s(retry: Retry) -> float:
     return found
 
 
-def _warned_of(definition: WorkflowDef, silent: Sides) -> Iterator[Finding]:
+def _warned_of(definition: WorkflowDef, silent: Sides) -> Iterator[LintFinding]:
     """What registering warns of, but for what depends on the service."""
     served = {queue for step in definition.steps for queue in queues(step)}
     for sentence in warnings(definition, Facts(served)):
-        yield Finding("", sentence, "registering it warns of this", "See docs/workflows.md")
+        yield LintFinding("", sentence, "registering it warns of this", "See docs/workflows.md")
 
 
 CHECKS: tuple[Check, ...] = (_unreachable, _unread, _repeated, _too_short, _warned_of)

@@ -27,7 +27,7 @@ class _Unset:
 NOT_GIVEN: Any = _Unset()
 
 
-class RetryOptions(TypedDict, total=False):
+class RetryPolicyOptions(TypedDict, total=False):
     max_attempts: int
     strategy: Literal["fixed", "linear", "exponential"]
     initial_delay: Duration
@@ -75,13 +75,13 @@ class TaskOptions(LimitOptions, total=False):
     """What a task may give to all its steps."""
 
     timeout: Duration
-    retry: RetryOptions
+    retry: RetryPolicyOptions
     retries: int
     worker_group: str
     metadata: Mapping[str, str]
     description: str
-    on_failure: Handler | TaskLike
-    compensate: Handler | TaskLike
+    on_failure: HandlerTask | TaskLike
+    compensate: HandlerTask | TaskLike
 
 
 class CommonOptions(TypedDict, total=False):
@@ -93,15 +93,15 @@ class CommonOptions(TypedDict, total=False):
     metadata: Mapping[str, str]
     name: str
     description: str
-    on_failure: Handler | TaskLike
-    compensate: Handler | TaskLike
+    on_failure: HandlerTask | TaskLike
+    compensate: HandlerTask | TaskLike
 
 
 class AttemptOptions(CommonOptions, total=False):
     """What steps may have that are tried again."""
 
     timeout: Duration
-    retry: RetryOptions
+    retry: RetryPolicyOptions
     retries: int
 
 
@@ -178,13 +178,13 @@ class WorkflowOptions(LimitOptions, total=False):
     version: str
     description: str
     timeout: Duration
-    default_retry: RetryOptions
+    default_retry: RetryPolicyOptions
     sticky: Literal["soft", "hard"]
     on_failure: FailureRun | str
     input_schema: Mapping[str, Any] | bool
 
 
-class Handler(NamedTuple):
+class HandlerTask(NamedTuple):
     """A task that follows from the end of a step."""
 
     task: TaskLike
@@ -201,12 +201,12 @@ def handler(
     task: TaskLike,
     *,
     input: Any = NOT_GIVEN,
-    retry: RetryOptions | None = None,
+    retry: RetryPolicyOptions | None = None,
     timeout: Duration | None = None,
     worker_group: str | None = None,
-) -> Handler:
+) -> HandlerTask:
     """A task for `on_failure` or `compensate` of a step; `default` in its input is what it would be given without."""
-    return Handler(task, given(**{"with": input}, retry=retry, timeout=timeout, worker_group=worker_group))
+    return HandlerTask(task, given(**{"with": input}, retry=retry, timeout=timeout, worker_group=worker_group))
 
 
 def failure_run(workflow: Any, *, input: Any = NOT_GIVEN, labels: Mapping[str, Any] | None = None) -> FailureRun:

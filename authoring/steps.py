@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from msgspec import Struct
 
-from penstock.authoring.options import AttemptOptions, CommonOptions, Handler, TaskOptions, WorkerOptions, given
+from penstock.authoring.options import AttemptOptions, CommonOptions, HandlerTask, TaskOptions, WorkerOptions, given
 from penstock.authoring.references import StepRef
 from penstock.authoring.tasks import Task, task_of
 from penstock.authoring.templates import condition, templated, text, time_span
@@ -113,7 +113,7 @@ def handler_document(value: Any, place: str) -> tuple[Any, list[Task]]:
     """The JSON of `on_failure` or `compensate`, with the functions that it brings along."""
     if isinstance(value, Mapping):
         return templated(value, place), []
-    found = value if isinstance(value, Handler) else Handler(value, {})
+    found = value if isinstance(value, HandlerTask) else HandlerTask(value, {})
     by = target(found.task)
     of_task = {} if by.task is None else dict(by.task.options)
     if "retries" in of_task:

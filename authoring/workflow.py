@@ -33,7 +33,7 @@ from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Invalid
 
 if TYPE_CHECKING:
-    from penstock.authoring.linting import Finding
+    from penstock.authoring.linting import LintFinding
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -255,7 +255,7 @@ class Workflow(Generic[In]):
         """The definition as JSON that people can read, as `penstock workflow register` takes it."""
         return orjson.dumps(self.definition(), option=orjson.OPT_INDENT_2)
 
-    def lint(self) -> list[Finding]:
+    def lint(self) -> list[LintFinding]:
         """What is valid and probably not meant, each with the reason and what to do. Raises Invalid with every
         problem."""
         from penstock.authoring.linting import findings

@@ -1,5 +1,5 @@
 """`penstock workflow`: register, call, list, versions, delete, show, validate; export and lint are in
-workflow_code.py."""
+cli/authoring/."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = 120  # of a graph that goes to no terminal
 FILE = click.argument("file", type=click.File("rb"))
 
 
-CODE = "penstock.cli.commands.workflow_code"
+CODE = "penstock.cli.authoring.workflow_code"
 COMMANDS = {
     "export": Lazy(f"{CODE}:export", "Print the definition of a workflow that is written in Python."),
     "lint": Lazy(f"{CODE}:lint", "Warn of what is valid in a definition and probably not meant."),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.authoring import Workflow, and_, task
-from penstock.authoring.linting import Finding
+from penstock.authoring.linting import LintFinding
 
 
 @task
@@ -20,7 +20,7 @@ def speaking(value: object) -> str:
     return str(value)
 
 
-def found(build: Callable[[Workflow[Any]], Any], **options: Any) -> list[Finding]:
+def found(build: Callable[[Workflow[Any]], Any], **options: Any) -> list[LintFinding]:
     flow: Workflow[Any] = Workflow("w", **options)
     build(flow)
     return flow.lint()
