@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
@@ -55,7 +55,7 @@ def _read(target: str) -> Workflow[Any]:
     from penstock.authoring import Workflow
 
     with click.open_file(target, "rb") as file:
-        return Workflow.from_definition(documents.definition(file))
+        return Workflow.from_definition(documents.definition(cast(BinaryIO, file)))
 
 
 def _loaded(target: str) -> Workflow[Any]:

@@ -65,7 +65,7 @@ def _parts(value: Any) -> Iterable[Any]:
         case msgspec.Struct():
             return (getattr(value, name) for name in value.__struct_fields__)
         case _ if _is_model(value):
-            return vars(value).values()
+            return list(vars(value).values())
         case _ if dataclasses.is_dataclass(value):
             return (getattr(value, field.name) for field in dataclasses.fields(value))
         case _:
