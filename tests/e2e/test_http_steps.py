@@ -158,5 +158,5 @@ async def test_the_example_of_the_page_runs(service: Service) -> None:
         run = await ran(service, definition["name"], definition["steps"], given)
 
     assert (run["status"], run["steps"]["invoice"]["output"]["status"]) == ("completed", 409)
-    assert orjson.loads(server.asked[1].body) == {"order": "7", "total": 12.5}
-    assert server.asked[1].headers["authorization"] == "Bearer of the page"
+    assert orjson.loads(server.asked[-1].body) == {"order": "7", "total": 12.5}
+    assert server.asked[-1].headers["authorization"] == "Bearer of the page"
