@@ -85,7 +85,7 @@ class TriggerBatches:
         """The open batches of a trigger; None: there is none. Raises Unavailable."""
         of_all, mark = names.batch_subject(generation, "*"), names.batch_mark(generation)
         first = await self._reader.next(names.BATCHES, of_all, 1)
-        if first is not None and first.subject == mark:
+        while first is not None and first.subject == mark:  # it may be written again meanwhile
             first = await self._reader.next(names.BATCHES, of_all, first.seq + 1)
         if first is None:
             return None
