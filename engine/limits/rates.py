@@ -22,7 +22,7 @@ PORTION_S = 0.01
 EVEN_S_MAX = 1.0
 # It may be late by so many portions, and then catches up by being so much faster.
 PORTIONS_LATE = 4
-FASTER = 1.02
+FASTER = 1.01
 
 
 def tokens(state: LimitState, allowed: Allowed, at: float) -> int:
@@ -86,6 +86,7 @@ def take(state: LimitState, count: int, allowed: Allowed, at: float) -> None:
     state.spent_total += count
     if state.spent_total >= allowed.limit:
         state.used_up_at = at
+        _start_evenly(state, allowed, at)
 
 
 def set_spent(state: LimitState, spent: tuple[tuple[float, int], ...], missing: float, at: float) -> None:
@@ -124,6 +125,14 @@ def _refill(allowed: Allowed) -> float:
     if allowed.burst is not None:
         return allowed.limit / period_of(allowed)
     return FASTER * allowed.limit / min(period_of(allowed), EVEN_S_MAX)
+
+
+def _start_evenly(state: LimitState, allowed: Allowed, at: float) -> None:
+    """The window is used up: when it has tokens again, it gives one portion, and nothing is to be caught up."""
+    portion = _portion(allowed)
+    if allowed.burst is None and portion > 1:
+        back_in = max(0.0, state.spent[0][0] + period_of(allowed) - at)
+        state.missing = max(state.missing, (PORTIONS_LATE - 1) * portion + back_in * _refill(allowed))
 
 
 def _is_pressed(state: LimitState, allowed: Allowed, at: float) -> bool:

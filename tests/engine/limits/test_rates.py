@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from penstock.engine.limits.allot import allot, next_at
@@ -72,7 +74,7 @@ def test_five_hundred_a_second_are_reached_and_never_exceeded(burst: int | None)
 
     spare = 500 + (burst or 0)
     assert all(sum(at <= other < at + 1 for other in times) <= spare for at in times[::50])
-    assert times[-1] - begin == pytest.approx((2000 - (burst or 30)) / 500, rel=0.01, abs=0.01)
+    assert times[-1] - begin == pytest.approx((2000 - (burst or 10)) / 500, rel=0.01, abs=0.01)
 
 
 def test_a_fast_window_that_is_used_up_gives_its_tokens_evenly() -> None:
@@ -90,6 +92,20 @@ def test_a_fast_window_that_is_used_up_gives_its_tokens_evenly() -> None:
     for start in (1.0, 1.3, 2.25, 3.9, 4.95):
         assert 495 <= sum(start <= at < start + 1 for at in times) <= 500
         assert 20 <= sum(start <= at < start + 0.1 for at in times) <= 75
+
+
+def test_a_fast_window_has_no_pause_in_each_period() -> None:
+    log = _rate(500, 1.0)
+    log.asks(*(f"r{number}" for number in range(5000)))
+    begin = log.now
+    log.decides()
+    times = []
+
+    while log.owner.waiting_total:
+        _wait_for_next(log)
+        times += [log.now - begin] * len(log.decides())
+
+    assert max(later - earlier for earlier, later in pairwise(times)) < 0.025
 
 
 def test_a_fast_window_catches_up_after_it_was_late() -> None:
