@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("engine", "broker", "actors", "http", "client", "worker", "cli", "config", "telemetry", "demo")
+FOLDERS = ("engine", "broker", "actors", "http", "client", "authoring", "worker", "cli", "config", "telemetry", "demo")
 
 
 def module_of(path: Path) -> str:

@@ -21,7 +21,10 @@ import penstock
 from penstock import worker
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("package", "engine", "broker", "actors", "http", "client", "worker", "cli", "config", "telemetry", "demo")
+PACKAGES = (
+    "package",
+    *("engine", "broker", "actors", "http", "client", "authoring", "worker", "cli", "config", "telemetry", "demo"),
+)
 SHIPPED = (*PACKAGES, "docs", "examples", "scripts", "tests", ".ci")
 PAGES = "https://github.com/penstock-workflows/penstock/blob/main/"
 HEAVY = ("rich", "jsonschema_rs", "structlog", "falcon", "gunicorn", "httpx2", "uvloop", "nats")

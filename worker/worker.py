@@ -8,9 +8,9 @@ import re
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, closing
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_fixed
 
@@ -18,6 +18,7 @@ from penstock.config.logging import get_logger, is_configured
 from penstock.config.settings import LogSettings, Settings, SettingsError, TelemetrySettings, load
 from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.errors import Conflict, Invalid, PenstockError, Unavailable
+from penstock.worker.authored import functions_of, register
 from penstock.worker.functions import TaskFunction, task_function
 from penstock.worker.live.outbox import Outboxes
 from penstock.worker.local_limits import TaskLimits
@@ -25,6 +26,9 @@ from penstock.worker.tasks.executor import TaskExecutor
 from penstock.worker.tasks.threads import Threads
 from penstock.worker.transport import IntakeLimits, TaskIntake, Transport
 from penstock.worker.transports.registration import registration
+
+if TYPE_CHECKING:
+    from penstock.authoring.workflow import Workflow
 
 MAX_TASKS_DEFAULT = 100
 TRANSPORTS = ("nats", "bridge")
@@ -46,8 +50,9 @@ class Worker:
     `transport` is `nats`, straight to the broker, or `bridge`, over HTTP. `broker_url` None: as the settings say
     (SERVICE_BROKER_URL, or `broker_url` in the file). `url` and `bridge_token` None: SERVICE_URL and
     SERVICE_BRIDGE_TOKEN. `group`: take only tasks of steps with this `worker_group`. `grace_s` is what running tasks
-    have to finish in when it stops. Raises Invalid with everything that is wrong with id, group, number, metadata and
-    transport.
+    have to finish in when it stops. `workflows`, written in Python, are registered over HTTP when it starts, with
+    either transport, at `url` with `api_token` (None: SERVICE_API_TOKEN), and the functions of their steps are served.
+    Raises Invalid with everything that is wrong with id, group, number, metadata and transport.
     """
 
     def __init__(
@@ -62,11 +67,14 @@ class Worker:
         transport: Literal["nats", "bridge"] = "nats",
         url: str | None = None,
         bridge_token: str | None = None,
+        workflows: Sequence[Workflow[Any]] = (),
+        api_token: str | None = None,
     ) -> None:
         self.worker_id: str = _new_id() if worker_id is None else worker_id
         self._bounds, self._metadata = IntakeLimits(max_tasks, group, grace_s), dict(metadata)
         self._transport, self._broker_url, self._url, self._bridge_token = transport, broker_url, url, bridge_token
-        self._functions: dict[str, TaskFunction] = {}
+        self._workflows, self._api_token = tuple(workflows), api_token
+        self._functions: dict[str, TaskFunction] = functions_of(workflows)
         self._intake: TaskIntake | None = None
         self._stopped = asyncio.Event()
         _check(self.worker_id, group, max_tasks, metadata, transport)
@@ -82,14 +90,14 @@ class Worker:
         if callable(name):
             raise Invalid(f'write @worker.task() or @worker.task("{getattr(name, "__name__", "name")}")')
 
-        def register(function: F) -> F:
+        def registered(function: F) -> F:
             found = task_function(name, function, TaskLimits(rate, max_concurrency))
             if found.name in self._functions:
                 raise Conflict(f'task type "{found.name}" is registered twice')
             self._functions[found.name] = found
             return function
 
-        return register
+        return registered
 
     def run(self) -> None:
         """Work until SIGTERM or SIGINT, then stop gracefully; a second signal stops at once. What keeps it from
@@ -119,6 +127,7 @@ class Worker:
         service, Denied by the bridge, Conflict for a consumer that serves other tasks."""
         if not self._functions:
             raise Invalid("the worker has no task functions")
+        await self._register()
         async with _exporting(self._settings().telemetry), self._opened() as transport:
             bounds = self._bounds
             entry = registration(
@@ -141,6 +150,11 @@ class Worker:
             finally:
                 self._intake, self._stopped = None, asyncio.Event()
         log.info("worker_stopped", worker_id=self.worker_id)
+
+    async def _register(self) -> None:
+        if self._workflows:
+            token = self._api_token or self._settings().http.api_token
+            await register(self._workflows, self._service_url(), token)
 
     def stop(self) -> None:
         """Let `serve` stop gracefully; called in the loop."""
@@ -181,8 +195,10 @@ class Worker:
             return open_direct(settings.broker, self.worker_id)
         from penstock.worker.transports.bridge import open_bridge
 
-        url = self._url or os.environ.get(URL_VARIABLE) or URL_DEFAULT
-        return open_bridge(url, self._bridge_token or settings.http.bridge_token, self.worker_id)
+        return open_bridge(self._service_url(), self._bridge_token or settings.http.bridge_token, self.worker_id)
+
+    def _service_url(self) -> str:
+        return self._url or os.environ.get(URL_VARIABLE) or URL_DEFAULT
 
     def _settings(self) -> Settings:
         """Raises SettingsError."""

@@ -1,4 +1,5 @@
-"""`penstock workflow`: register, call, list, versions, delete, show, validate."""
+"""`penstock workflow`: register, call, list, versions, delete, show, validate; export and lint are in
+cli/authoring/."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from msgspec import Raw, UnsetType
 
 from penstock.cli.terminal import documents, output, times
 from penstock.cli.terminal.labels import LABEL
-from penstock.cli.terminal.session import RUN_NOT_COMPLETED, Group, Session, as_json
+from penstock.cli.terminal.session import RUN_NOT_COMPLETED, Group, Lazy, Session, as_json
 from penstock.cli.terminal.step_table import step_table
 from penstock.config.limits import CALL_MS_DEFAULT, CALL_MS_MAX
 from penstock.engine.definition.definitions import WorkflowDef, to_json
@@ -23,7 +24,14 @@ COLUMNS = 120  # of a graph that goes to no terminal
 FILE = click.argument("file", type=click.File("rb"))
 
 
-@click.group(cls=Group)
+CODE = "penstock.cli.authoring.workflow_code"
+COMMANDS = {
+    "export": Lazy(f"{CODE}:export", "Print the definition of a workflow that is written in Python."),
+    "lint": Lazy(f"{CODE}:lint", "Warn of what is valid in a definition and probably not meant."),
+}
+
+
+@click.group(cls=Group, lazy=COMMANDS)
 def workflow() -> None:
     """Register, call, list, show, check and delete workflows."""
 

@@ -182,3 +182,39 @@ def test_validate_explains_expressions_of_what_is_valid_or_not(
     assert problem in err
     assert "valid" not in out
     assert [] == service.requests
+
+
+def test_a_workflow_in_python_is_exported_and_linted(penstock: Penstock, tmp_path: Path) -> None:
+    (tmp_path / "exported_app.py").write_text(
+        "from penstock import Workflow\nflow = Workflow('w')\nflow.step('pay', retries=2)\nother = 7\n"
+    )
+    definition = {"name": "w", "steps": [{"id": "pay", "task": "pay", "retries": 2}]}
+
+    assert definition == json.loads(penstock("workflow", "export", "exported_app:flow").out)
+    assert "" == penstock("workflow", "export", "exported_app:flow", "--out", "w.json").out
+    assert definition == json.loads((tmp_path / "w.json").read_text())
+    for target in ("exported_app:flow", "w.json"):
+        linted = penstock("workflow", "lint", target)
+        assert (1, '"pay" is retried' in linted.out) == (linted.code, True)
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("nowhere:flow", "there is no module nowhere"),
+        ("named_app:flw", "module named_app has no flw; its workflows: flow"),
+        ("named_app:other", "named_app:other is no workflow, but int; its workflows: flow"),
+        ("broken_app:flow", "module broken_app cannot be loaded: ZeroDivisionError: division by zero"),
+        ("named_app", "is no module with a name in it"),
+    ],
+)
+def test_what_is_no_workflow_in_python_is_refused_with_the_reason(
+    penstock: Penstock, tmp_path: Path, target: str, problem: str
+) -> None:
+    (tmp_path / "named_app.py").write_text("from penstock import Workflow\nflow, other = Workflow('w'), 7\n")
+    (tmp_path / "broken_app.py").write_text("1 / 0\n")
+
+    refused = penstock("workflow", "export", target)
+
+    assert refused.code != 0
+    assert problem in refused.err

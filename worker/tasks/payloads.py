@@ -17,8 +17,8 @@ class NoJson(TypeError):
 
 
 def as_json(value: Any) -> bytes:
-    """Dataclasses, msgspec.Struct, dates, UUIDs and enums included, wherever they stand. Raises NoJson, also for NaN
-    and infinities."""
+    """Dataclasses, msgspec.Struct, models of pydantic, dates, UUIDs and enums included, wherever they stand. Raises
+    NoJson, also for NaN and infinities."""
     try:
         body = orjson.dumps(value, default=_of_struct)
     except orjson.JSONEncodeError as error:
@@ -30,10 +30,17 @@ def as_json(value: Any) -> bytes:
 
 
 def _of_struct(value: Any) -> Any:
-    """A struct in its own encoding, with its names and tags; bytes in it are refused, as everywhere else."""
+    """A struct or a model in its own encoding, with its names and tags; bytes in it are refused, as everywhere else."""
     if isinstance(value, msgspec.Struct):
-        return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
+        return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview), enc_hook=_of_struct)
+    if _is_model(value):
+        return value.model_dump(mode="json", by_alias=True)
     raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
+
+
+def _is_model(value: Any) -> bool:
+    """Whether it is a model of pydantic, which is not imported for this."""
+    return hasattr(type(value), "__pydantic_fields__")
 
 
 def _strange_number(value: Any) -> float | None:
@@ -57,6 +64,8 @@ def _parts(value: Any) -> Iterable[Any]:
             return (value.value,)
         case msgspec.Struct():
             return (getattr(value, name) for name in value.__struct_fields__)
+        case _ if _is_model(value):
+            return list(vars(value).values())
         case _ if dataclasses.is_dataclass(value):
             return (getattr(value, field.name) for field in dataclasses.fields(value))
         case _:
