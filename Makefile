@@ -55,6 +55,10 @@ takeover: setup ## Measure how long runs stand still when a shard or a host of e
 pages: setup ## Write the pages that are made from tables in the code
 	@.venv/bin/python scripts/settings_table.py && .venv/bin/python scripts/diagrams.py && .venv/bin/python scripts/metrics_table.py
 
+.PHONY: release
+release: ## Build and check what is published, into dist (scripts/release --help)
+	@scripts/release
+
 .PHONY: audit
 audit: ## Look up what penstock depends on in a database of advisories
 	@scripts/audit

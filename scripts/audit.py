@@ -1,8 +1,8 @@
 """Dependencies: the list of those that were looked at against what is installed, then each in a database of advisories.
 
-What `scripts/audit` runs, in the virtualenv of penstock. pip-audit gets a virtualenv of its own, so that it changes
-nothing here; a mirror of PyPI that has no advisories makes it say that all is well, so only what was really looked up
-counts.
+What `scripts/audit` runs, in the virtualenv of penstock; `audit.py --link FOLDER` is for scripts/release --short.
+pip-audit gets a virtualenv of its own, so that it changes nothing here; a mirror of PyPI without advisories makes it
+say that all is well, so only what was really looked up counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 import tomllib
 import venv
 from collections.abc import Mapping, Sequence
-from importlib.metadata import requires, version
+from importlib.metadata import files, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,15 @@ def _install_tool() -> bool:
     return subprocess.run(command, check=False).returncode == 0
 
 
+def link(folder: Path) -> None:
+    """Have the folder hold links to what penstock needs to run, as it is installed here."""
+    for name in installed():
+        for path in files(name) or []:
+            top = path.parts[0]
+            if top not in ("..", "__pycache__") and not (folder / top).exists():
+                (folder / top).symlink_to(Path(str(path.locate())).parents[len(path.parts) - 1] / top)
+
+
 def _say(title: str, lines: Sequence[str]) -> None:
     for line in lines:
         print(f"{title}: {line}")
@@ -134,4 +143,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--link"]:
+        link(Path(sys.argv[2]))
+    else:
+        sys.exit(main())

@@ -82,6 +82,16 @@ add_curl() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends curl >/dev/null || say "curl cannot be installed: its test is skipped"
 }
 
+# What scripts/release needs, of exactly the versions in scripts/release_tools.txt, in .venv/release.
+add_release_tools() {
+  if cmp -s scripts/release_tools.txt .venv/release/installed; then return; fi
+  say "Installing the tools of scripts/release into .venv/release ..."
+  rm -rf .venv/release
+  .venv/bin/python -m venv .venv/release
+  .venv/release/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/release_tools.txt
+  cp scripts/release_tools.txt .venv/release/installed
+}
+
 # What tests run with Node, of exactly the versions in tests/node/package-lock.json.
 add_node_tools() {
   add_node_packages tests/node .venv/node
