@@ -3,10 +3,12 @@ them."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from configparser import ConfigParser
@@ -172,6 +174,64 @@ def test_the_broker_accepts_its_configuration(node: str) -> None:
     checked = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, check=False)
     assert 0 == checked.returncode, checked.stderr
     assert f"max_payload: {BODY_BYTES_MAX}" in (EXAMPLES / "broker.conf").read_text()
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Of the Dockerfile: each instruction with its arguments, continued lines joined."""
+    text = re.sub(r"\\\n\s*", "", (EXAMPLES / "Dockerfile").read_text())
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return [(name, rest) for name, _, rest in (line.partition(" ") for line in lines)]
+
+
+def healthcheck() -> list[str]:
+    [given] = (rest for name, rest in instructions() if name == "HEALTHCHECK")
+    command: list[str] = json.loads(given.partition(" CMD ")[2])
+    return command
+
+
+def test_hadolint_accepts_the_image_and_would_refuse_what_is_wrong() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    text = (EXAMPLES / "Dockerfile").read_text()
+    for given, expected in ((text, ""), (text.replace("WORKDIR /src", "WORKDIR src"), "DL3000")):
+        checked = subprocess.run([hadolint, "-"], input=given, capture_output=True, text=True, check=False)
+        assert (checked.returncode == 0, expected in checked.stdout) == (not expected, True), checked.stdout
+
+
+def test_what_runs_in_the_image_is_the_second_stage_with_its_user_and_its_data() -> None:
+    found = instructions()
+    last = max(at for at, (name, _) in enumerate(found) if name == "FROM")
+    final = found[last:]
+    assert 2 == sum(name == "FROM" for name, _ in found)
+    assert ["useradd"] == [rest.split()[0] for name, rest in final if name == "RUN"]  # nothing is installed there
+    places = [rest for name, rest in final if name in ("WORKDIR", "VOLUME")]
+    assert ["/var/lib/penstock"] * 2 == places
+    assert "--home-dir /var/lib/penstock " in dict(final)["RUN"]
+    assert "PYTHONDONTWRITEBYTECODE=1" in dict(final)["ENV"]
+
+
+def test_the_health_of_the_image_is_that_of_the_service_in_it() -> None:
+    router = create_app(load({}, {"SERVICE_CONFIG": ""}).settings)._router
+    assert router.find("/ready") is not None
+    port = free_port()
+    environ = {**os.environ, "SERVICE_URL": f"http://127.0.0.1:{port}"}
+    python, *arguments = healthcheck()
+    assert "python" == python
+    asked = subprocess.run([sys.executable, *arguments], env=environ, capture_output=True, text=True, check=False)
+    assert "Connection refused" in asked.stderr
+    assert 1 == asked.returncode
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose-single.yaml"])
+def test_containers_can_write_to_their_data_only_and_those_without_http_are_not_asked(name: str) -> None:
+    for service in compose(name)["services"].values():
+        assert (True, ["/tmp"], ["ALL"]) == (service["read_only"], service["tmpfs"], service["cap_drop"])
+        assert "user" not in service
+        serves = service.get("command", ["none"])[0] in ("serve", "api")
+        asked = service["healthcheck"].get("test", [""])[-1]
+        assert serves == ("/ready" in asked)
+        assert asked or service["healthcheck"] == {"disable": True}
+        for volume in service.get("volumes", []):
+            assert volume.split(":")[1] == "/var/lib/penstock" or volume.endswith(":ro")
 
 
 def test_the_image_copies_and_starts_what_is_there() -> None:

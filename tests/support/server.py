@@ -37,6 +37,10 @@ class Server:
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
 
+    @property
+    def monitoring_url(self) -> str:
+        return f"http://127.0.0.1:{self._monitoring_port}"
+
     def configure(self, block: str) -> None:
         """What its next start is to read."""
         store = self._directory / self.name
