@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The checks of scripts/release, each a command; it runs in .venv/release, with what release_tools.txt names.
 
 version [--rehearse] VERSION [TAG…]        whether CHANGELOG.md, the commit's tags and the recordings agree
