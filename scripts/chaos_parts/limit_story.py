@@ -34,13 +34,17 @@ class Allowed(Struct, frozen=True):
 
 
 class LimitStory:
-    """`name` is the limit's kind, scope and key. `problems` are what must not be. `sure`: nothing of its log was
-    removed before it was read, or a full decision has come since. `backstops` are those whose slot was given back
-    because they did not hold it. `granted`, `refused` and `evicted` are all holders that ever were."""
+    """`name` is the limit's kind, scope and key. `problems` are what must not be.
 
-    def __init__(self, allowed: Mapping[tuple[str, str], Allowed], sure: bool) -> None:
+    `whole`: nothing of its log was removed before it was read. `sure`: it is whole, or a full decision has come since,
+    and what that stands for was read: so much is what a replay needs. `backstops` are those whose slot was given back
+    because they did not hold it. `granted`, `refused` and `evicted` are all holders that ever were.
+    """
+
+    def __init__(self, allowed: Mapping[tuple[str, str], Allowed], whole: bool, begins: int = 1) -> None:
         self.name: tuple[str, str, str | None] | None = None
-        self.sure = sure
+        self.sure = self.whole = whole
+        self._read_from = begins
         self.waiting: dict[str, Mapping[str, Any]] = {}
         self.holders: set[str] = set()
         self.granted: set[str] = set()
@@ -79,9 +83,10 @@ class LimitStory:
         """The log is over: take also what no decision knows."""
         self._know(None)
 
-    def forget(self) -> None:
-        """Something of the log was not read."""
-        self.sure = False
+    def forget(self, read_from: int) -> None:
+        """Something of the log was not read that is stored before this sequence."""
+        self.sure = self.whole = False
+        self._read_from = read_from
         self.waiting.clear()
         self.holders.clear()
         self._ahead.clear()
@@ -127,8 +132,10 @@ class LimitStory:
             if holder not in self.holders:
                 self._problem(f"{holder} is to make room (decision {one.seq}), and does not hold it")
             self.evicted.add(holder)
+        if not self.sure:
+            self._stands_for_requests(said)
         if said.get("full"):
-            self._stands_for_all(one, {slot["holder"] for slot in said.get("holders", ())})
+            self._stands_for_all(one, {slot["holder"] for slot in said.get("holders", ())}, said.get("open", 0))
 
     def _grant(self, holder: str, seq: int) -> None:
         if self.waiting.pop(holder, None) is None:
@@ -165,11 +172,18 @@ class LimitStory:
         if len(self._taken) > allowed.limit:
             self._problem(f"{len(self._taken)} begin within {allowed.per_s:g} s, up to decision {one.seq}")
 
-    def _stands_for_all(self, one: Logged, holders: set[str]) -> None:
+    def _stands_for_requests(self, said: Mapping[str, Any]) -> None:
+        for ask in said.get("waiting", ()):
+            if ask["holder"] not in self.holders:
+                self.waiting.setdefault(ask["holder"], ask)
+
+    def _stands_for_all(self, one: Logged, holders: set[str], oldest: int) -> None:
+        """`oldest` is the sequence of the first record by which somebody still waits; 0: nobody waits."""
         begins = self._at_first  # the log of a restored service begins so
         if self.sure and not begins and holders != self.holders:
             self._problem(f"decision {one.seq} says that {sorted(holders)} hold it, and {sorted(self.holders)} do")
-        self.sure, self.holders = True, holders
+        self.sure = self.sure or not oldest or oldest >= self._read_from
+        self.holders = holders
         for holder in holders:
             self.waiting.pop(holder, None)
 
@@ -187,15 +201,20 @@ class LimitStory:
 def told(log: Iterable[Logged], allowed: Mapping[tuple[str, str], Allowed]) -> dict[str, LimitStory]:
     """The stories of all limits, by their ids. Where sequences are missing, something was removed unread."""
     found: dict[str, LimitStory] = {}
-    last, whole = 0, True
+    last, whole, begins = 0, True, 1
     for one in log:
         if one.seq != last + 1:
-            whole = False
+            whole, begins = False, one.seq
             for story in found.values():
-                story.forget()
+                story.forget(begins)
         last = one.seq
         if one.body is not None:
-            found.setdefault(one.limit_id, LimitStory(allowed, whole)).take(one)
+            found.setdefault(one.limit_id, LimitStory(allowed, whole, begins)).take(one)
     for story in found.values():
         story.end()
     return found
+
+
+def is_whole(log: Iterable[Logged]) -> bool:
+    """Whether no sequence is missing: nothing was removed unread."""
+    return all(one.seq == seq for seq, one in enumerate(log, 1))

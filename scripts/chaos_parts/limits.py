@@ -11,7 +11,7 @@ from penstock.engine.run.slots.plans import SlotsPlan
 from penstock.engine.run.workflow import Workflow
 
 from .evidence import Evidence, Violation
-from .limit_story import Allowed, LimitStory, told
+from .limit_story import Allowed, LimitStory, is_whole, told
 from .slots import Slot
 
 RATE = "rate"
@@ -92,6 +92,7 @@ def news_is_true(evidence: Evidence) -> Iterator[Violation]:
     log of limits is in no backup: a restored service begins another one."""
     stories = _stories(evidence)
     begins = min((one.at for one in evidence.limit_log), default=math.inf) if evidence.restored else 0.0
+    whole = is_whole(evidence.limit_log)
     for run_id, history in evidence.histories.items():
         for seen in history.seen:
             said = seen.payload or {}
@@ -99,7 +100,7 @@ def news_is_true(evidence: Evidence) -> Iterator[Violation]:
                 continue
             story = stories.get(said["limit_id"])
             decided = set[str]() if story is None else story.granted if seen.type == "limit.granted" else story.refused
-            if (story is None or story.sure) and said["holder"] not in decided:
+            if (whole if story is None else story.whole) and said["holder"] not in decided:
                 yield Violation("limit news", f"{seen.type} ({seen.seq}) to {said['holder']} was not decided", run_id)
         refused, status = history.account.slots.refused, history.account.status
         if refused is not None and status != "cancelled":

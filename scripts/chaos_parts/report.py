@@ -15,7 +15,8 @@ from .gathering import Gathering
 from .plan import Deed, Fault
 from .step_account import Seen
 
-SHOWN_MAX = 20
+LISTED_MAX = 500
+OF_A_RULE = 4  # violations of one rule are shown with the histories of their runs
 HISTORY_MAX = 40
 
 
@@ -68,9 +69,9 @@ def reported(
     violations: Sequence[Violation],
 ) -> Report:
     """The report of a storm that lasted from `begin` to `end`, in s since the epoch."""
+    shown = _shown(violations)
     accounts = [history.account for history in evidence.histories.values()]
     executed = Counter((one.run_id, one.step_id, one.attempt, one.iteration) for one in evidence.executions)
-    touched = dict.fromkeys(violation.run_id for violation in violations if violation.run_id in evidence.histories)
     return Report(
         seed=seed,
         plan=[str(fault) for fault in plan],
@@ -94,9 +95,7 @@ def reported(
         },
         lost=sum(violation.rule == "acknowledged start" for violation in violations),
         violations=list(violations),
-        histories={
-            run_id: evidence.histories[run_id].seen for run_id in list(touched)[:SHOWN_MAX] if run_id is not None
-        },
+        histories={run_id: history.seen for run_id, history in evidence.histories.items() if run_id in shown},
     )
 
 
@@ -104,7 +103,8 @@ def with_restored(
     report: Report, violations: Sequence[Violation], runs: dict[str, int], histories: dict[str, list[Seen]]
 ) -> Report:
     """The report, with what was found in the service out of the backup."""
-    shown = {run_id: histories[run_id] for run_id in list(histories)[:SHOWN_MAX]}
+    wanted = _shown(violations)
+    shown = {run_id: seen for run_id, seen in histories.items() if run_id in wanted}
     return replace(
         report,
         violations=[*report.violations, *violations],
@@ -133,8 +133,20 @@ def lines(report: Report) -> Iterator[str]:
     yield f"  violations      {len(report.violations)}"
     for rule, count in Counter(violation.rule for violation in report.violations).items():
         yield f"    {rule:<20} {count:>6,}"
-    for violation in report.violations[:SHOWN_MAX]:
-        yield from _violation(violation, report.histories)
+    told = Counter[str]()
+    for violation in report.violations[:LISTED_MAX]:
+        told[violation.rule] += 1
+        yield from _violation(violation, report.histories if told[violation.rule] <= OF_A_RULE else {})
+
+
+def _shown(violations: Sequence[Violation]) -> set[str]:
+    """The runs of the first violations of each rule."""
+    found, told = set[str](), Counter[str]()
+    for violation in violations:
+        told[violation.rule] += 1
+        if violation.run_id is not None and told[violation.rule] <= OF_A_RULE:
+            found.add(violation.run_id)
+    return found
 
 
 def _violation(violation: Violation, histories: dict[str, list[Seen]]) -> Iterator[str]:

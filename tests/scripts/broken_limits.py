@@ -201,6 +201,33 @@ def log_whose_beginning_was_removed() -> Evidence:
     return runs(NEWEST, log(*records, first=40), first=newest(RUN), second=newest(OTHER))
 
 
+def log_whose_beginning_was_removed_while_somebody_waited() -> Evidence:
+    """Who asked there still waits: a decision says so, and a full one stands for it."""
+    records = [decides(NEWEST_ONE, waiting=[_waits(SECOND)]), decides(NEWEST_ONE, full=True, open=40, holders=_HELD)]
+    records += [gives_back(NEWEST_ONE, FIRST), decides(NEWEST_ONE, SECOND), gives_back(NEWEST_ONE, SECOND)]
+    return runs(NEWEST, log(*records, first=40), first=newest(RUN), second=newest(OTHER))
+
+
+def log_whose_beginning_was_removed_without_who_waits() -> Evidence:
+    """A full decision stands for what is not there: the log is not sure yet."""
+    records = [decides(NEWEST_ONE, full=True, open=12, holders=_HELD), gives_back(NEWEST_ONE, FIRST)]
+    records += [decides(NEWEST_ONE, SECOND), gives_back(NEWEST_ONE, SECOND)]
+    return runs(NEWEST, log(*records, first=40), first=newest(RUN), second=newest(OTHER))
+
+
+def granted_after_a_gap_what_nobody_asked_for() -> Evidence:
+    records = [decides(NEWEST_ONE, full=True, holders=_HELD), gives_back(NEWEST_ONE, FIRST)]
+    records += [decides(NEWEST_ONE, SECOND), gives_back(NEWEST_ONE, SECOND)]
+    return runs(NEWEST, log(*records, first=40), first=newest(RUN), second=newest(OTHER))
+
+
+def _waits(holder: str) -> dict[str, Any]:
+    return {"holder": holder, "run_id": holder.partition(".")[0], "order": 1.0}
+
+
+_HELD = [{"holder": FIRST, "run_id": RUN}]
+
+
 # Limits by their log.
 
 
@@ -405,6 +432,8 @@ GOOD: tuple[Callable[[], Evidence], ...] = (
     elements_two_at_a_time,
     tokens_in_time,
     log_whose_beginning_was_removed,
+    log_whose_beginning_was_removed_while_somebody_waited,
+    log_whose_beginning_was_removed_without_who_waits,
 )
 
 BY_LOG, BY_HISTORIES = "limits by their log", "limits by the histories"
@@ -412,6 +441,7 @@ BROKEN: Mapping[Callable[[], Evidence], str] = {
     two_hold_what_one_may: BY_LOG,
     granted_before_the_release_is_known: BY_LOG,
     granted_what_nobody_asked_for: BY_LOG,
+    granted_after_a_gap_what_nobody_asked_for: BY_LOG,
     asked_for_another_limit_than_is_defined: BY_LOG,
     decided_by_another_limit_than_is_defined: BY_LOG,
     refused_while_there_is_room: BY_LOG,
