@@ -9,7 +9,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("engine", "broker", "actors", "http", "client", "authoring", "worker", "cli", "config", "telemetry", "demo")
+FOLDERS = (
+    "engine",
+    "broker",
+    "actors",
+    "http",
+    "client",
+    "authoring",
+    "worker",
+    "cli",
+    "config",
+    "telemetry",
+    "demo",
+    "testing",
+)
 STARTING = frozenset({"create_task", "ensure_future", "gather", "TaskGroup", "run_coroutine_threadsafe"})
 ALLOWED = {
     "config/process/background.py": {"create_task"},

@@ -17,6 +17,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 DEFINITION = re.compile(r"```json\n(\{.*?\n\})\n```", re.DOTALL)
 PRODUCT = (
     *("engine", "broker", "actors", "http", "client", "authoring", "worker", "cli", "config", "telemetry", "demo"),
+    "testing",
     "package",
 )
 FOLDERS = (*PRODUCT, "scripts", "tests", "examples")

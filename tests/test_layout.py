@@ -13,7 +13,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("engine", "broker", "actors", "http", "client", "authoring", "worker", "cli", "config", "telemetry", "demo")
+FOLDERS = (
+    "engine",
+    "broker",
+    "actors",
+    "http",
+    "client",
+    "authoring",
+    "worker",
+    "cli",
+    "config",
+    "telemetry",
+    "demo",
+    "testing",
+)
 PACKAGES = {"penstock": "package", **{f"penstock.{folder}": folder for folder in FOLDERS}}
 ROOMS = sorted(
     path.parent.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).glob("*/**/*.py")

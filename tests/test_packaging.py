@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (
     "package",
     *("engine", "broker", "actors", "http", "client", "authoring", "worker", "cli", "config", "telemetry", "demo"),
+    "testing",
 )
 SHIPPED = (*PACKAGES, "docs", "examples", "scripts", "tests", ".ci")
 PAGES = "https://github.com/penstock-workflows/penstock/blob/main/"

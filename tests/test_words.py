@@ -15,7 +15,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("engine", "broker", "actors", "http", "client", "authoring", "worker", "cli", "config", "telemetry", "demo")
+FOLDERS = (
+    "engine",
+    "broker",
+    "actors",
+    "http",
+    "client",
+    "authoring",
+    "worker",
+    "cli",
+    "config",
+    "telemetry",
+    "demo",
+    "testing",
+)
 INSTEAD = {
     "burial": "dead letter",
     "burials": "dead letters",

@@ -17,12 +17,18 @@ Not here: what an answer means for the run. A worker reports facts; retries and 
 engine. Start reading at tasks/executor.py: one task from its delivery to its answer, on one screen.
 """
 
-from penstock.worker.outcomes import Continue, Pause
-from penstock.worker.tasks.blocking import BlockingContext
-from penstock.worker.tasks.cancelling import TaskCancelled
-from penstock.worker.tasks.context import Context
-from penstock.worker.tasks.failures import NonRetriable, RetryAfter
-from penstock.worker.worker import Worker
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.worker.outcomes import Continue, Pause
+    from penstock.worker.tasks.blocking import BlockingContext
+    from penstock.worker.tasks.cancelling import TaskCancelled
+    from penstock.worker.tasks.context import Context
+    from penstock.worker.tasks.failures import NonRetriable, RetryAfter
+    from penstock.worker.worker import Worker
 
 __all__ = [
     "BlockingContext",
@@ -34,3 +40,21 @@ __all__ = [
     "TaskCancelled",
     "Worker",
 ]
+
+_MODULES = {
+    "BlockingContext": "tasks.blocking",
+    "Context": "tasks.context",
+    "Continue": "outcomes",
+    "NonRetriable": "tasks.failures",
+    "Pause": "outcomes",
+    "RetryAfter": "tasks.failures",
+    "TaskCancelled": "tasks.cancelling",
+    "Worker": "worker",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Loads what has the name at its first use: whoever raises NonRetriable needs no connection to a broker."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -12,12 +12,24 @@ from penstock.worker.functions import TaskFunction
 from penstock.worker.outcomes import Outcome
 
 
-class HeldTask(Protocol):
-    """One task that this worker holds, until it is reported or given back. Its methods wait while the service is
-    unavailable."""
+class StepStore(Protocol):
+    """What is stored for a step and its run, and how often the task was delivered."""
 
     @property
     def deliveries(self) -> int: ...
+
+    async def checkpoint(self, body: bytes) -> None: ...
+
+    async def load_checkpoint(self) -> bytes | None: ...
+
+    async def wait_signal(self, name: str) -> bytes: ...
+
+    async def send_signal(self, run_id: str, name: str, payload: bytes) -> None: ...
+
+
+class HeldTask(StepStore, Protocol):
+    """One task that this worker holds, until it is reported or given back. Its methods wait while the service is
+    unavailable."""
 
     async def begin(self) -> TaskPayload | None:
         """Report that the work begins. None: the task cannot be executed, its step has been failed."""
@@ -31,14 +43,6 @@ class HeldTask(Protocol):
     async def give_back(self, delay_s: float = 0.0) -> None:
         """Let another worker have it, after a while. If the service is unavailable, it is delivered again after its ack
         wait."""
-
-    async def checkpoint(self, body: bytes) -> None: ...
-
-    async def load_checkpoint(self) -> bytes | None: ...
-
-    async def wait_signal(self, name: str) -> bytes: ...
-
-    async def send_signal(self, run_id: str, name: str, payload: bytes) -> None: ...
 
     async def say_lines(self, lines: Sequence[bytes], number: int) -> None:
         """Store log lines, each the JSON of a line. `number` counts such calls: a repeat with the same one is stored

@@ -1,15 +1,21 @@
-"""The events that are reported about one execution of a step, made from its task or its lease."""
+"""The events that are reported about one execution of a step, made from its task or its lease.
+
+`at` is the time of the report (RFC 3339), by default now.
+"""
 
 from __future__ import annotations
 
 import time
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, UnsetType
 
-from penstock.broker.records.pauses import Execution
 from penstock.engine.run.event_payloads import Failure, PauseRef
 from penstock.engine.run.events import StepCompleted, StepContinue, StepFailed, StepPaused, StepStarted
+
+if TYPE_CHECKING:
+    from penstock.broker.records.pauses import Execution  # it loads the broker's client
 
 
 def now() -> str:
@@ -33,12 +39,14 @@ def started(task: Execution, worker_id: str | None, at: str | None = None, *, de
     )
 
 
-def paused(task: Execution, worker_id: str | None, delay_s: float, name: str | None, *, delivery: int) -> StepPaused:
+def paused(
+    task: Execution, worker_id: str | None, delay_s: float, name: str | None, *, delivery: int, at: str | None = None
+) -> StepPaused:
     """The worker of this delivery has put the task aside, and requests it again after the delay."""
     return StepPaused(
         run_id=task.run_id,
         step_id=task.step_id,
-        timestamp=now(),
+        timestamp=at or now(),
         worker_id=worker_id,
         attempt_number=task.attempt,
         iteration=task.iteration or None,
@@ -48,12 +56,12 @@ def paused(task: Execution, worker_id: str | None, delay_s: float, name: str | N
     )
 
 
-def completed(task: Execution, worker_id: str | None, output: bytes | None) -> StepCompleted:
+def completed(task: Execution, worker_id: str | None, output: bytes | None, at: str | None = None) -> StepCompleted:
     """`output` is JSON; None: the step has no output."""
     return StepCompleted(
         run_id=task.run_id,
         step_id=task.step_id,
-        timestamp=now(),
+        timestamp=at or now(),
         worker_id=worker_id,
         attempt_number=task.attempt,
         iteration=task.iteration or None,
@@ -62,12 +70,12 @@ def completed(task: Execution, worker_id: str | None, output: bytes | None) -> S
     )
 
 
-def continued(task: Execution, worker_id: str | None, value: bytes | None) -> StepContinue:
+def continued(task: Execution, worker_id: str | None, value: bytes | None, at: str | None = None) -> StepContinue:
     """`value` is JSON, the input of the next iteration; None: it has no input."""
     return StepContinue(
         run_id=task.run_id,
         step_id=task.step_id,
-        timestamp=now(),
+        timestamp=at or now(),
         worker_id=worker_id,
         attempt_number=task.attempt,
         iteration=task.iteration or None,
@@ -76,11 +84,11 @@ def continued(task: Execution, worker_id: str | None, value: bytes | None) -> St
     )
 
 
-def failed(task: Execution, worker_id: str | None, failure: Failure) -> StepFailed:
+def failed(task: Execution, worker_id: str | None, failure: Failure, at: str | None = None) -> StepFailed:
     return StepFailed(
         run_id=task.run_id,
         step_id=task.step_id,
-        timestamp=now(),
+        timestamp=at or now(),
         worker_id=worker_id,
         attempt_number=task.attempt,
         iteration=task.iteration or None,

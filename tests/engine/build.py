@@ -63,7 +63,7 @@ from penstock.engine.run.state import Run, StepState
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
 from penstock.engine.validation import parse
-from tests.support.payloads import payloads, whole
+from penstock.testing.memory.payloads import payloads, whole
 
 RUN_ID = "0198c0de" * 4
 DIGEST = "d19e57" * 5

@@ -32,9 +32,9 @@ from penstock.engine.run.still_due import still_due
 from penstock.engine.run.timers import live_timers
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
+from penstock.testing.memory.payloads import payloads, whole
 from tests.properties.laws import Result, lawful, result
 from tests.properties.world import RUN_ID, Broker, id_of, some
-from tests.support.payloads import payloads, whole
 
 
 class Shell:

@@ -17,11 +17,11 @@ from penstock.engine.run.events import Event, PlannerExpanded, Record, WorkflowS
 from penstock.engine.run.execution.inputs import output_of
 from penstock.engine.run.items import Items, ItemStatus
 from penstock.engine.run.state import ITEM_STEP, Run, StepStatus, from_snapshot, to_snapshot
+from penstock.testing.memory.payloads import whole
 from tests.properties.definitions import definitions
 from tests.properties.laws import executions
 from tests.properties.test_advance_machine import ACTS, ANSWERS, EXAMPLES, NUMBERED, PICK, RECORDS_MAX, World
 from tests.properties.world import RUN_ID, some
-from tests.support.payloads import whole
 
 STORY = st.lists(st.tuples(ACTS, PICK, ANSWERS, NUMBERED, st.booleans()), max_size=30)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -12,11 +12,10 @@ from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.definition.signals import check_size, check_target
 from penstock.engine.errors import Conflict, TooLarge
-from penstock.worker.live.live_output import LiveOutput
 from penstock.worker.live.step_log import StepLog
 from penstock.worker.tasks.cancelling import TaskCancelled
 from penstock.worker.tasks.payloads import as_json
-from penstock.worker.transport import HeldTask
+from penstock.worker.transport import StepStore
 
 
 class TaskFacts:
@@ -52,6 +51,17 @@ class TaskFacts:
             raise TaskCancelled(self.cancel_reason)
 
 
+class SaidOutput(Protocol):
+    """Takes what a function says while it runs (live/live_output.py, and the test kit)."""
+
+    @property
+    def log(self) -> StepLog: ...
+
+    def stream(self, body: bytes) -> None: ...
+
+    def progress(self, done: float, total: float | None, text: str) -> None: ...
+
+
 class Context(TaskFacts):
     """Belongs to one execution of an async task function. While the service is unavailable, its methods wait.
 
@@ -61,7 +71,7 @@ class Context(TaskFacts):
 
     _cancelled: asyncio.Event | None = None
 
-    def __init__(self, task: TaskPayload, held: HeldTask, live: LiveOutput) -> None:
+    def __init__(self, task: TaskPayload, held: StepStore, live: SaidOutput) -> None:
         super().__init__(task, held.deliveries)
         self._held, self._live = held, live
 

@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 
 from penstock.broker.worker_messages import CancelledTask, TaskPayload, decode_input
-from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.engine.definition.identifiers import shown
 from penstock.engine.errors import PenstockError
@@ -17,12 +16,12 @@ from penstock.engine.run.event_payloads import Failure
 from penstock.worker.functions import TaskFunction
 from penstock.worker.live.live_output import LiveOutput
 from penstock.worker.live.outbox import Outboxes
-from penstock.worker.outcomes import Continue, Outcome, Pause, TaskCompleted, TaskContinued, TaskPaused
+from penstock.worker.outcomes import Outcome, Pause
 from penstock.worker.tasks.blocking import BlockingContext
 from penstock.worker.tasks.cancelling import RunningTask
 from penstock.worker.tasks.context import Context
 from penstock.worker.tasks.failures import OWN, NonRetriable, failure
-from penstock.worker.tasks.payloads import NoJson, as_json
+from penstock.worker.tasks.results import put_aside, returned
 from penstock.worker.tasks.threads import Threads
 from penstock.worker.tasks.tracing import traced
 from penstock.worker.transport import HeldTask
@@ -70,7 +69,7 @@ class TaskExecutor:
         task = running.task
         self._running.add(running)
         try:
-            found: Outcome = _outcome(function, await self._output(function, running, held))
+            found: Outcome = returned(function.name, await self._output(function, running, held))
         except Pause as pause:
             found = _paused(function, task, pause)
         except asyncio.CancelledError as error:
@@ -118,15 +117,9 @@ class TaskExecutor:
             return await self._threads.run(function.call, value, blocking)
 
 
-def _outcome(function: TaskFunction, output: Any) -> Outcome:
-    if isinstance(output, Continue):
-        return TaskContinued(_json(f'what "{function.name}" continues with', output.value))
-    return TaskCompleted(_json(f'the output of "{function.name}"', output))
-
-
 def _paused(function: TaskFunction, task: TaskPayload, pause: Pause) -> Outcome:
     try:
-        return TaskPaused(pause.delay_s, _json(f'the checkpoint of "{function.name}"', pause.checkpoint), pause.name)
+        return put_aside(function.name, pause)
     except NonRetriable as error:
         return _failed(function, task, error)
 
@@ -158,19 +151,6 @@ def _input(task: TaskPayload) -> Any:
         return decode_input(task)
     except orjson.JSONDecodeError as error:
         raise NonRetriable(f"the input cannot be read: {error}") from error
-
-
-def _json(what: str, value: Any) -> bytes | None:
-    """A value as stored JSON. Raises NonRetriable: another attempt would give the same."""
-    if value is None:
-        return None
-    try:
-        body = as_json(value)
-    except NoJson as error:
-        raise NonRetriable(f"{what} cannot be written as JSON: {error}") from error
-    if len(body) > PAYLOAD_BYTES_MAX:
-        raise NonRetriable(f"{what} has {len(body)} bytes, {PAYLOAD_BYTES_MAX} is the most")
-    return body
 
 
 def _is_cancelled() -> bool:

@@ -17,33 +17,27 @@ from penstock.actors.runs.shared.lease import ShardLease
 from penstock.actors.runs.shared.spans import header_of_step, span_of_run
 from penstock.broker import message_ids
 from penstock.broker.store import Store
-from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.config.logging import get_logger
 from penstock.config.process.background import start
 from penstock.config.process.crash_points import reached
-from penstock.engine.definition.definitions import WorkflowDef, run_limits
+from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.definition.schema import Schemas
 from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, TooLarge
 from penstock.engine.run.commands import CancelChild, PauseChild, StartChild
-from penstock.engine.run.event_payloads import Cancellation, PauseScope, Started
-from penstock.engine.run.events import (
-    StepFailed,
-    StepStarted,
-    WorkflowCancelled,
-    WorkflowPaused,
-    WorkflowStarted,
-    WorkflowUnpaused,
-    event_type,
+from penstock.engine.run.events import StepFailed, StepStarted, WorkflowStarted, event_type
+from penstock.engine.run.execution.children import (
+    check_start,
+    child_cancelled,
+    child_paused,
+    child_refused,
+    child_run_id,
+    child_start,
+    child_started,
 )
-from penstock.engine.run.execution.children import child_refused, child_run_id, child_started, parent_ref, too_deep
-from penstock.engine.run.execution.failure_runs import failure_run_id
-from penstock.engine.run.payloads import size_of
+from penstock.engine.run.execution.failure_runs import failure_run_start
 from penstock.engine.run.state import Run
-from penstock.engine.times import rfc3339
 
 STARTS_AT_ONCE = 64
-LIMITS_FORMAT = 3  # of a start under the slots of an ancestor: older versions would ask for slots of its own
-FORMAT = 2  # of a start with a parent: versions that read format 1 only would take it for malformed
 
 _Definition: TypeAlias = tuple[WorkflowDef, str]
 
@@ -72,7 +66,7 @@ class Children:
     async def _begun(self, run: Run, command: StartChild) -> StepStarted | StepFailed:
         history, child = self._store.history, child_run_id(run.run_id, command.step_id, command.attempt)
         try:
-            started = await self._start_of(run, child, command)
+            started = await self._start_of(run, command)
         except (Invalid, NotFound, TooLarge) as error:
             if not await history.first_seq(child):  # else an earlier try has started it
                 return child_refused(run, command, str(error))
@@ -83,37 +77,14 @@ class Children:
         reached("child.started")
         return child_started(run, command)
 
-    async def _start_of(self, run: Run, child: str, command: StartChild) -> WorkflowStarted:
+    async def _start_of(self, run: Run, command: StartChild) -> WorkflowStarted:
         """Raises Invalid, NotFound or TooLarge for a child that cannot start."""
-        if problem := too_deep(run):
-            raise Invalid(problem)
-        size = size_of(command.input)
-        if size > PAYLOAD_BYTES_MAX:
-            raise TooLarge(f"the input has {size} bytes, {PAYLOAD_BYTES_MAX} is the most")
+        check_start(run, command)
         definition, digest = await self._definition(run, command)
-        value = bytes(command.input)
-        schema = self._schemas.of(definition, digest)
-        if schema is not None and (problems := schema.check(value, "input")):
-            raise Invalid(*problems)
-        payload = Started(
-            workflow=definition.name,
-            version=definition.version,
-            digest=digest,
-            input=command.input,
-            parent=parent_ref(run, command),
-            labels=command.labels,
-            under=command.under,
-            waits=run_limits(definition),
-        )
         otlp = self._store.telemetry.otlp
         trace = None if otlp is None else header_of_step(otlp, run, command.step_id, command.attempt)
-        return WorkflowStarted(
-            run_id=child,
-            timestamp=rfc3339(time.time()),
-            trace_parent=trace,
-            payload=payload,
-            v=LIMITS_FORMAT if payload.under else FORMAT,
-        )
+        schema = self._schemas.of(definition, digest)
+        return child_start(run, command, definition, digest, schema, time.time(), trace)
 
     async def start_after_failure(
         self, run: Run, workflow: str, resumes: int, value: Raw, labels: dict[str, str] | None
@@ -123,26 +94,12 @@ class Children:
 
         Raises Unavailable (outcome unknown: it may be repeated).
         """
-        run_id = failure_run_id(run.run_id, resumes)
         try:
             definition, digest = await self._store.definitions.latest(workflow)
-            schema = self._schemas.of(definition, digest)
-            if schema is not None and (problems := schema.check(bytes(value), "input")):
-                raise Invalid(*problems)
-            payload = Started(
-                workflow=definition.name,
-                version=definition.version,
-                digest=digest,
-                input=value,
-                failure_of=run.run_id,
-                labels=labels,
-                waits=run_limits(definition),
-            )
             otlp = self._store.telemetry.otlp
             trace = None if otlp is None else span_of_run(otlp, run).text
-            event = WorkflowStarted(
-                run_id=run_id, timestamp=rfc3339(time.time()), trace_parent=trace, payload=payload, v=FORMAT
-            )
+            schema = self._schemas.of(definition, digest)
+            event = failure_run_start(run, resumes, definition, digest, schema, value, labels, time.time(), trace)
             self._lease.check()
             with suppress(Conflict):
                 await self._store.history.append(event, expect_seq=0)
@@ -167,15 +124,11 @@ class Children:
 
     def cancel(self, run: Run, command: CancelChild) -> asyncio.Future[bytes]:
         """Cancel the child, whether it has started or not. One that has ended ignores it."""
-        child = child_run_id(run.run_id, command.step_id, command.attempt)
-        reason = f'step "{command.step_id}" of its parent run {run.run_id}: {command.reason}'
-        wanted = Cancellation(reason, command.compensate)
-        event = WorkflowCancelled(run_id=child, timestamp=rfc3339(time.time()), payload=wanted)
-        return self._store.history.send(event, message_ids.of_parents_cancellation(child))
+        event = child_cancelled(run, command, time.time())
+        return self._store.history.send(event, message_ids.of_parents_cancellation(event.run_id))
 
     def pause(self, run: Run, command: PauseChild) -> asyncio.Future[bytes]:
         """Pause the child and its children, or let them go on. One that has ended, or is paused already, ignores it."""
-        child = child_run_id(run.run_id, command.step_id, command.attempt)
-        kind = WorkflowPaused if command.pause else WorkflowUnpaused
-        event = kind(run_id=child, timestamp=rfc3339(time.time()), payload=PauseScope(children=True), v=FORMAT)
-        return self._store.history.send(event, message_ids.of_parents_pause(child, event_type(event), command.seq))
+        event = child_paused(run, command, time.time())
+        message_id = message_ids.of_parents_pause(event.run_id, event_type(event), command.seq)
+        return self._store.history.send(event, message_id)

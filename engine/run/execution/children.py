@@ -12,16 +12,39 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from penstock.config.limits import RUNS_IN_CHAIN_MAX
+from penstock.config.limits import PAYLOAD_BYTES_MAX, RUNS_IN_CHAIN_MAX
+from penstock.engine.definition.definitions import WorkflowDef, run_limits
 from penstock.engine.definition.labels import label_of, problems
-from penstock.engine.errors import ExpressionFailed
-from penstock.engine.run.commands import CancelChild, StartChild
-from penstock.engine.run.event_payloads import ChildEnd, Failure, ParentRef, StepFacts
-from penstock.engine.run.events import ChildEnded, Record, StepFailed, StepStarted, WorkflowCompleted
+from penstock.engine.definition.schema import Schema
+from penstock.engine.errors import ExpressionFailed, Invalid, TooLarge
+from penstock.engine.run.commands import CancelChild, PauseChild, StartChild
+from penstock.engine.run.event_payloads import (
+    Cancellation,
+    ChildEnd,
+    Failure,
+    ParentRef,
+    PauseScope,
+    Started,
+    StepFacts,
+)
+from penstock.engine.run.events import (
+    ChildEnded,
+    Record,
+    StepFailed,
+    StepStarted,
+    WorkflowCancelled,
+    WorkflowCompleted,
+    WorkflowPaused,
+    WorkflowStarted,
+    WorkflowUnpaused,
+)
+from penstock.engine.run.payloads import size_of
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
 from penstock.engine.times import rfc3339
 
 PREFIX_CHARS = 13  # the time in a run id, and its version: a child of a young run is not looked for in the store
+LIMITS_FORMAT = 3  # of a start under the slots of an ancestor: older versions would ask for slots of its own
+FORMAT = 2  # of a start with a parent, and of pauses: versions that read format 1 only would take them for malformed
 
 
 def child_run_id(parent_run_id: str, step_id: str, attempt: int) -> str:
@@ -56,6 +79,65 @@ def too_deep(run: Run) -> str | None:
     if depth(run) < RUNS_IN_CHAIN_MAX:
         return None
     return f"this run is the last of {depth(run)} in a chain of children, and {RUNS_IN_CHAIN_MAX} is the most"
+
+
+def check_start(run: Run, command: StartChild) -> None:
+    """Raises Invalid or TooLarge for a child that cannot start, whatever its workflow."""
+    if problem := too_deep(run):
+        raise Invalid(problem)
+    size = size_of(command.input)
+    if size > PAYLOAD_BYTES_MAX:
+        raise TooLarge(f"the input has {size} bytes, {PAYLOAD_BYTES_MAX} is the most")
+
+
+def child_start(
+    run: Run,
+    command: StartChild,
+    definition: WorkflowDef,
+    digest: str,
+    schema: Schema | None,
+    at: float,
+    trace: str | None = None,
+) -> WorkflowStarted:
+    """The event that begins the child; `schema` is that of its input. Raises Invalid for an input that breaks it."""
+    check_input(schema, command.input)
+    payload = Started(
+        workflow=definition.name,
+        version=definition.version,
+        digest=digest,
+        input=command.input,
+        parent=parent_ref(run, command),
+        labels=command.labels,
+        under=command.under,
+        waits=run_limits(definition),
+    )
+    return WorkflowStarted(
+        run_id=child_run_id(run.run_id, command.step_id, command.attempt),
+        timestamp=rfc3339(at),
+        trace_parent=trace,
+        payload=payload,
+        v=LIMITS_FORMAT if payload.under else FORMAT,
+    )
+
+
+def check_input(schema: Schema | None, value: Raw) -> None:
+    """Raises Invalid for an input that breaks its workflow's schema, if there is one."""
+    if schema is not None and (found := schema.check(bytes(value), "input")):
+        raise Invalid(*found)
+
+
+def child_cancelled(run: Run, command: CancelChild, at: float) -> WorkflowCancelled:
+    """The event that cancels the child, whether it has started or not."""
+    reason = f'step "{command.step_id}" of its parent run {run.run_id}: {command.reason}'
+    child = child_run_id(run.run_id, command.step_id, command.attempt)
+    return WorkflowCancelled(run_id=child, timestamp=rfc3339(at), payload=Cancellation(reason, command.compensate))
+
+
+def child_paused(run: Run, command: PauseChild, at: float) -> WorkflowPaused | WorkflowUnpaused:
+    """The event that pauses the child and its children, or lets them go on."""
+    kind = WorkflowPaused if command.pause else WorkflowUnpaused
+    child = child_run_id(run.run_id, command.step_id, command.attempt)
+    return kind(run_id=child, timestamp=rfc3339(at), payload=PauseScope(children=True), v=FORMAT)
 
 
 def child_started(run: Run, command: StartChild) -> StepStarted:

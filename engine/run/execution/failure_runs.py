@@ -13,16 +13,20 @@ from typing import Any
 import orjson
 from msgspec import Raw
 
+from penstock.engine.definition.definitions import WorkflowDef, run_limits
+from penstock.engine.definition.schema import Schema
 from penstock.engine.expressions.evaluation.values import Values
 from penstock.engine.expressions.places import FAILURE_LABELS
 from penstock.engine.expressions.template import Template
 from penstock.engine.run.commands import StartFailureRun
-from penstock.engine.run.events import Record, WorkflowFailed
+from penstock.engine.run.event_payloads import Started
+from penstock.engine.run.events import Record, WorkflowFailed, WorkflowStarted
 from penstock.engine.run.execution.beginning import about
-from penstock.engine.run.execution.children import PREFIX_CHARS, labels_given
+from penstock.engine.run.execution.children import FORMAT, PREFIX_CHARS, check_input, labels_given
 from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.texts import shortened
+from penstock.engine.times import rfc3339
 
 
 def failure_run(workflow: Workflow, run: Run, record: Record) -> list[StartFailureRun]:
@@ -37,6 +41,32 @@ def failure_run(workflow: Workflow, run: Run, record: Record) -> list[StartFailu
 def failure_run_id(run_id: str, resumes: int) -> str:
     hashed = sha256(f"{run_id}\non_failure\n{resumes}".encode()).hexdigest()
     return (run_id[:PREFIX_CHARS] + hashed)[:32]
+
+
+def failure_run_start(
+    run: Run,
+    resumes: int,
+    definition: WorkflowDef,
+    digest: str,
+    schema: Schema | None,
+    value: Raw,
+    labels: dict[str, str] | None,
+    at: float,
+    trace: str | None = None,
+) -> WorkflowStarted:
+    """The event that begins that run; `schema` is that of its input. Raises Invalid for an input that breaks it."""
+    check_input(schema, value)
+    payload = Started(
+        workflow=definition.name,
+        version=definition.version,
+        digest=digest,
+        input=value,
+        failure_of=run.run_id,
+        labels=labels,
+        waits=run_limits(definition),
+    )
+    run_id = failure_run_id(run.run_id, resumes)
+    return WorkflowStarted(run_id=run_id, timestamp=rfc3339(at), trace_parent=trace, payload=payload, v=FORMAT)
 
 
 def failure_start(

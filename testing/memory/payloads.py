@@ -1,4 +1,4 @@
-"""Payloads of a run whose log a test holds in memory: what the shell reads from the history."""
+"""Payloads of a run whose log is in memory: what the service reads from the history."""
 
 from __future__ import annotations
 

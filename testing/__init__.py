@@ -1,0 +1,41 @@
+"""The test kit: runs of real definitions in this process, decided by the service's own engine, on a clock that moves
+when the test says so.
+
+    with TestService() as service:
+        service.fail("charge", times=2)
+        run = service.start(flow, {"order": 7})
+        service.advance("30d")
+        assert run.output == {"receipt": 7}
+
+service.py has `TestService`, run.py what a test sees of a run, asserting.py assertions about histories, and history.py
+the text that they show. memory/ is the service in memory: what lies around the engine's `advance`.
+
+Not here: a broker, HTTP, processes; a test of these starts the service. Start reading at service.py.
+"""
+
+from penstock.testing.asserting import (
+    assert_absent,
+    assert_attempts,
+    assert_completed,
+    assert_failed,
+    assert_happened,
+    assert_steps,
+    assert_waits,
+)
+from penstock.testing.history import HistoryEvent
+from penstock.testing.run import StepOfRun, TestRun
+from penstock.testing.service import TestService
+
+__all__ = [
+    "HistoryEvent",
+    "StepOfRun",
+    "TestRun",
+    "TestService",
+    "assert_absent",
+    "assert_attempts",
+    "assert_completed",
+    "assert_failed",
+    "assert_happened",
+    "assert_steps",
+    "assert_waits",
+]
