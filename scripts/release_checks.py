@@ -1,6 +1,7 @@
-"""The checks of scripts/release, each a command; it runs in .venv/release, with what release_tools.txt names.
+"""The checks of scripts/release, each a command. `sbom` needs what release_tools.txt names, the others do not.
 
 version [--rehearse] VERSION [TAG…]        whether CHANGELOG.md, the commit's tags and the recordings agree
+build CHECKOUT TARGET                      source distribution and wheel, with the setuptools of this Python
 normalize SDIST                            the same archive, with nothing of the machine or the moment in it
 contents FILES WHEEL SDIST                 whether they have all that the commit has (`git ls-tree -z`), and no more
 demo JSON                                  whether `penstock demo --json` computed what it should
@@ -16,7 +17,7 @@ import re
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from datetime import UTC, datetime
 from fnmatch import fnmatch
@@ -62,6 +63,17 @@ def version_problems(
     if not sealed:
         found.append(f"the recordings are not sealed: python -m tests.properties.recorded --release {version}")
     return found
+
+
+def build(checkout: Path, target: Path) -> None:
+    """Build both out of the checkout, in this process: `python -m build` takes the wheel from the source distribution,
+    and several times as long."""
+    from setuptools import build_meta
+
+    target.mkdir()
+    os.chdir(checkout)
+    build_meta.build_sdist(str(target))
+    build_meta.build_wheel(str(target))
 
 
 def normalize(archive: Path, epoch: int) -> None:
@@ -141,6 +153,16 @@ def _unnamed_licences() -> Iterator[str]:
     )
 
 
+def needed(root: str, needs: Mapping[str, Sequence[str]]) -> set[str]:
+    """`root` and what it needs, itself or through others."""
+    found, waiting = {root}, [root]
+    while waiting:
+        new = set(needs.get(waiting.pop(), ())) - found
+        found |= new
+        waiting += new
+    return found
+
+
 def bill(environment: Path, wheel: Path, epoch: int) -> Bom:
     """The bill of materials of the wheel: itself, what it needs of what `environment` (CycloneDX) lists, and what it
     contains."""
@@ -151,12 +173,7 @@ def bill(environment: Path, wheel: Path, epoch: int) -> Bom:
     known = {component.bom_ref.value: component for component in given.components}
     needs = {one.ref.value: [need.ref.value for need in one.dependencies] for one in given.dependencies}
     [root] = (ref for ref, component in known.items() if component.name == "penstock")
-    reached, waiting = {root}, [root]
-    while waiting:
-        for ref in needs.get(waiting.pop(), []):
-            if ref not in reached:
-                reached.add(ref)
-                waiting.append(ref)
+    reached = needed(root, needs)
 
     digest = sha256(wheel.read_bytes()).hexdigest()
     made = Bom(serial_number=uuid5(NAMESPACE_URL, digest))
@@ -243,6 +260,8 @@ def problems(command: str, arguments: list[str]) -> list[str]:
             sealed = (ROOT / "tests" / "properties" / "golden" / version / "SEAL").exists()
             changelog = (ROOT / "CHANGELOG.md").read_text()
             return version_problems(version, changelog, tags, sealed=sealed, rehearse="--rehearse" in given)
+        case "build", [checkout, target]:
+            build(Path(checkout).absolute(), Path(target).absolute())
         case "normalize", [archive]:
             normalize(Path(archive), epoch)
         case "contents", [files, *archives]:

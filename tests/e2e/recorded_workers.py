@@ -1,7 +1,7 @@
 """What a worker of the SDK exchanges with the service, recorded: over the bridge its requests with the answers, over
 the broker the messages of both sides.
 
-    python -m tests.e2e.recorded_workers     writes what is missing in recordings/<version in setup.cfg>
+    python -m tests.e2e.recorded_workers     writes what is missing in recordings/<version in setup.cfg>, and seals it
 
 A file that is there is never written again: test_older_workers.py has today's service take what older workers sent.
 """
@@ -25,7 +25,7 @@ from penstock.broker.store import Store, open_store
 from penstock.client import AsyncClient
 from penstock.config.settings import BrokerSettings
 from penstock.worker import Context, Continue, NonRetriable, Pause, RetryAfter, Worker
-from tests.properties.recorded import current
+from tests.properties.recorded import SEAL, current, seal
 from tests.support.service import Service
 from tests.support.waiting import until
 
@@ -252,6 +252,8 @@ async def main() -> None:
                 with service:
                     path.write_bytes(written(await record(service, transport)))
             print(path.name)
+    if not (folder / SEAL).exists():
+        (folder / SEAL).write_text(seal(folder) + "\n")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from nats.aio.msg import Msg
 from penstock.client import AsyncClient
 from tests.e2e.recorded_workers import FOLDER, RUN, STEPS, TOKEN, WORKER, Exchange, Recording, Sent, ended, of_run
 from tests.http.bridge import client
-from tests.properties.recorded import current, released
+from tests.properties.recorded import SEAL, current, released, seal
 from tests.support.service import Service
 from tests.support.waiting import until
 
@@ -201,4 +201,16 @@ def test_a_recording_has_everything_that_a_worker_does(version: str) -> None:
 def test_every_released_version_has_recordings_and_so_has_this_one() -> None:
     assert {*released((ROOT / "CHANGELOG.md").read_text()), current()} <= set(VERSIONS)
     for version in VERSIONS:
-        assert {"bridge.json", "broker.json"} == {path.name for path in (FOLDER / version).iterdir()}
+        assert {"bridge.json", "broker.json", SEAL} == {path.name for path in (FOLDER / version).iterdir()}
+
+
+@versions
+def test_nobody_has_changed_a_recording(version: str, tmp_path: Path) -> None:
+    folder = FOLDER / version
+    kept = (folder / SEAL).read_text().strip()
+    assert kept == seal(folder)
+    for name in ("bridge.json", "broker.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    assert kept == seal(tmp_path)
+    (tmp_path / "broker.json").write_bytes((folder / "broker.json").read_bytes().replace(b"older", b"newer", 1))
+    assert kept != seal(tmp_path)

