@@ -80,6 +80,7 @@ def take(account: Account, seen: Seen, step: StepAccount, plan: StepPlan) -> Non
     state = account.compensation
     child = plan.kind.name == "sub_workflow"
     counts = _outlives(plan) and not state.over and _is_late(seen, step, plan.id in state.awaited)
+    counts = counts and not _of_completed_map(account, plan)
     if not counts or child is not (seen.type == "child.ended"):
         account.late += 1
         return
@@ -102,6 +103,11 @@ def take(account: Account, seen: Seen, step: StepAccount, plan: StepPlan) -> Non
         step.base, step.erred = step.attempt, True
     else:
         account.late += 1
+
+
+def _of_completed_map(account: Account, plan: StepPlan) -> bool:
+    """Somebody has completed the map by hand: its elements are not waited for."""
+    return plan.item is not None and account.steps[_before(plan.id)].status == "completed"
 
 
 def give_up(account: Account, seen: Seen, step: StepAccount, plan: StepPlan) -> None:

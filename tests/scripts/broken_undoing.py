@@ -7,6 +7,7 @@ from typing import Any
 
 from chaos_parts.evidence import Evidence, ShownRun
 from chaos_parts.kind_workflows import GUARDIAN, SHORT_S, UNDONE, WARD
+from chaos_parts.ledger import ByHand
 from chaos_parts.step_account import Seen
 from msgspec.structs import replace
 
@@ -94,6 +95,18 @@ def good_late_retry() -> Evidence:
     late = event("step.completed", "b", 12, attempt=2, at=BEGIN + 33)
     ends = event("workflow.cancelled", payload={"compensation": "completed"})
     return evidence(UNDONE, *begun, *off, *UNDO["a"], late, *UNDO["b"], ends, ledger=keyed(UNDONE, cancelled={RUN}))
+
+
+def good_late_element_of_a_map_by_hand() -> Evidence:
+    """An operator has completed the map: elements that were out are not waited for, and not undone."""
+    hand = event("step.overridden", "m", {"output": []})
+    begun = (started(key="k"), *step("a", MADE), *step("list", PIECES), facts("m", items=4), *step("m.2", 10), hand)
+    off, said = event("workflow.cancelled", payload=OFF), event("workflow.compensating", payload={"steps": ["m", "a"]})
+    late = step("m.1", 11)
+    ends = event("workflow.cancelled", payload={"compensation": "completed"})
+    undo = [*step("m.2.compensate"), *late, *UNDO["a"], ends]
+    wanted = keyed(UNDONE, cancelled={RUN}, by_hand=[ByHand(RUN, "m", [], True)])
+    return evidence(UNDONE, *begun, off, said, *undo, ledger=wanted)
 
 
 def guarded(compensate: bool) -> Evidence:
@@ -202,6 +215,7 @@ GOOD: tuple[Callable[[], Evidence], ...] = (
     good_undoing_with_late_events,
     good_late_start,
     good_late_retry,
+    good_late_element_of_a_map_by_hand,
     good_guard,
     good_timeout_that_is_set_again,
 )
