@@ -16,6 +16,7 @@ from .ledger import Ledger, Pruning
 from .workflows import LOST, SHORT
 
 LABEL, ENDED = "prune", ("completed", "failed", "cancelled")
+GONE = "it is not there any more"  # why a run stays that somebody else has just removed
 SIZE = (2, 12)
 LOOK_S, LOOKS = 0.4, 60
 TWICE, EARLY, RESUMED = 0.4, 0.3, 0.4
@@ -78,7 +79,7 @@ class Pruner:
         answer = heard.json()
         wanted.pruned += answer["pruned"]
         wanted.doubted = wanted.doubted or heard.doubted  # then an earlier try may still be carried out
-        wanted.skipped = [one["run_id"] for one in answer["skipped"]]
+        wanted.skipped = [one["run_id"] for one in answer["skipped"] if one["reason"] != GONE]
         for run_id in answer["pruned"]:
             if (seen := await self._api.insist("GET", f"/runs/{run_id}")).status != 404:
                 self._ledger.wonder(run_id, f"a read after its removal was acknowledged: {seen.text}")
