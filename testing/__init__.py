@@ -8,7 +8,8 @@ when the test says so.
         assert run.output == {"receipt": 7}
 
 service.py has `TestService`, run.py what a test sees of a run, asserting.py assertions about histories, and history.py
-the text that they show. memory/ is the service in memory: what lies around the engine's `advance`.
+the text that they show. plugin.py is the pytest plugin. memory/ is the service in memory: what lies around the engine's
+`advance`.
 
 Not here: a broker, HTTP, processes; a test of these starts the service. Start reading at service.py.
 """
