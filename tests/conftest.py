@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,10 @@ from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import BrokerSettings
+
+# Tests start hundreds of services: without bytecode, each of their processes compiles the product again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 _configure = structlog.configure
 

@@ -7,14 +7,23 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Error,
+    Page,
+    ViewportSize,
+    async_playwright,
+    expect,
+)
 
 from penstock.client import Client
 from tests.support.service import Service
@@ -31,6 +40,7 @@ FLAGS = [
     "--disable-sync",
 ]
 TIMEOUT_MS = 20_000
+VIEWPORT: ViewportSize = {"width": 1440, "height": 900}
 expect.set_options(timeout=TIMEOUT_MS)
 HERE = Path(__file__).parent
 WORKER = Path(__file__).with_name("console_worker.py")
@@ -87,22 +97,66 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def context(browser: Browser, service: Service) -> AsyncIterator[BrowserContext]:
-    context = await browser.new_context(base_url=service.url, viewport={"width": 1440, "height": 900})
+    """A browser of the test's own. Who listens to the page, or alters it for good, asks for it."""
+    async with opened(browser, service) as context:
+        yield context
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def kept(browser: Browser, service: Service) -> AsyncIterator[Page]:
+    """A page for one test after the other: a page of its own costs each half a second of a core."""
+    async with opened(browser, service) as context:
+        yield await context.new_page()
+
+
+@asynccontextmanager
+async def opened(browser: Browser, service: Service) -> AsyncIterator[BrowserContext]:
+    context = await browser.new_context(base_url=service.url, viewport=VIEWPORT)
     context.set_default_timeout(TIMEOUT_MS)
     yield context
     await context.close()
 
 
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> BrowserContext | Page:
+    """Where the test's page is: in a browser of its own if it asks for `context`, else the page that is kept."""
+    found: BrowserContext | Page = request.getfixturevalue("context" if "context" in request.fixturenames else "kept")
+    return found
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def page(context: BrowserContext) -> AsyncIterator[Page]:
+async def page(place: BrowserContext | Page, service: Service) -> AsyncIterator[Page]:
     """A page; whatever it reports as an error fails the test."""
-    page = await context.new_page()
+    page = place if isinstance(place, Page) else await place.new_page()
     problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: problems.append(message.text) if is_problem(message) else None)
+
+    def failed(error: Error) -> None:
+        problems.append(str(error))
+
+    def said(message: ConsoleMessage) -> None:
+        if is_problem(message):
+            problems.append(message.text)
+
+    page.on("pageerror", failed)
+    page.on("console", said)
     yield page
     await page.unroute_all(behavior="ignoreErrors")  # what a test altered may still be on its way
+    page.remove_listener("pageerror", failed)
+    page.remove_listener("console", said)
+    if page is place:
+        await forget(page, service.url)
     assert [] == problems
+
+
+async def forget(page: Page, origin: str) -> None:
+    """Leave nothing to the next test: no page, no pointer, nothing stored."""
+    await page.mouse.move(-1, -1)  # nothing is hovered
+    await page.goto("about:blank")
+    await page.set_viewport_size(VIEWPORT)
+    session = await page.context.new_cdp_session(page)
+    await session.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
+    await session.detach()
+    await page.context.clear_cookies()
 
 
 def is_problem(message: ConsoleMessage) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, Literal
 from urllib.parse import quote
 from uuid import uuid4
 
 import orjson
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from penstock.client import Client
@@ -102,43 +102,40 @@ def waits_for_limit(api: Client, scope: str) -> bool:
         return False
 
 
-@asynccontextmanager
-async def opened(browser: Browser, service: Service, address: str, width: int = 1280) -> AsyncIterator[Page]:
-    """The page with something in it."""
-    context = await browser.new_context(
-        base_url=service.url, viewport={"width": width, "height": 800}, reduced_motion="reduce"
-    )
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def still(browser: Browser, service: Service) -> AsyncIterator[Page]:
+    """One page for all these tests: they only look."""
+    context = await browser.new_context(base_url=service.url, reduced_motion="reduce")
     context.set_default_timeout(TIMEOUT_MS)
-    try:
-        page = await context.new_page()
-        await page.goto(address)
-        await expect(
-            page.locator(".row, .runs-row[data-run], tbody tr, .approval, .slots li, .instants li, .empty").first
-        ).to_be_visible()
-        if "?with=" in address:
-            await expect(page.get_by_role("region", name="Comparison")).to_be_visible()
-        yield page
-    finally:
-        await context.close()
+    yield await context.new_page()
+    await context.close()
+
+
+async def show(page: Page, address: str, width: int) -> None:
+    """Load what is there, until something is in it."""
+    await page.emulate_media(color_scheme="light")
+    await page.set_viewport_size({"width": width, "height": 800})
+    await page.goto(address)
+    await expect(
+        page.locator(".row, .runs-row[data-run], tbody tr, .approval, .slots li, .instants li, .empty").first
+    ).to_be_visible()
+    if "?with=" in address:
+        await expect(page.get_by_role("region", name="Comparison")).to_be_visible()
 
 
 @pytest.mark.parametrize("shown", SHOWN)
-async def test_axe_finds_nothing(browser: Browser, service: Service, pages: dict[str, str], shown: str) -> None:
+async def test_axe_finds_nothing(still: Page, pages: dict[str, str], shown: str) -> None:
     """In the light theme, and in the dark one."""
-    async with opened(browser, service, pages[shown]) as page:
-        await page.evaluate(AXE.read_text())
-        for theme, rules in THEMES:
-            await page.emulate_media(color_scheme=theme)
-            assert (theme, []) == (theme, await page.evaluate(VIOLATIONS, rules))
+    await show(still, pages[shown], width=1280)
+    await still.evaluate(AXE.read_text())
+    for theme, rules in THEMES:
+        await still.emulate_media(color_scheme=theme)
+        assert (theme, []) == (theme, await still.evaluate(VIOLATIONS, rules))
 
 
 @pytest.mark.parametrize("shown", SHOWN)
-async def test_nothing_is_wider_than_a_narrow_screen(
-    browser: Browser, service: Service, pages: dict[str, str], shown: str
-) -> None:
-    async with opened(browser, service, pages[shown], width=360) as page:
-        assert 360 >= await page.evaluate("document.documentElement.scrollWidth")
-        frames = (
-            "[...document.querySelectorAll('.table-frame:has(.stack)')].map(one => one.scrollWidth - one.clientWidth)"
-        )
-        assert all(wider <= 0 for wider in await page.evaluate(frames)), "rows of these tables break on narrow screens"
+async def test_nothing_is_wider_than_a_narrow_screen(still: Page, pages: dict[str, str], shown: str) -> None:
+    await show(still, pages[shown], width=360)
+    assert 360 >= await still.evaluate("document.documentElement.scrollWidth")
+    frames = "[...document.querySelectorAll('.table-frame:has(.stack)')].map(one => one.scrollWidth - one.clientWidth)"
+    assert all(wider <= 0 for wider in await still.evaluate(frames)), "rows of these tables break on narrow screens"

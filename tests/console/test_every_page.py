@@ -114,7 +114,9 @@ async def test_links_lead_to_every_page_and_none_is_broken(context: BrowserConte
 
 
 @pytest.mark.parametrize("path", ["runs", "runs/ID", "limits", "workers", "system"])
-async def test_a_tab_that_is_hidden_asks_for_nothing(page: Page, api: Client, path: str) -> None:
+async def test_a_tab_that_is_hidden_asks_for_nothing(
+    context: BrowserContext, page: Page, api: Client, path: str
+) -> None:
     name = f"hidden-{uuid4().hex[:8]}"
     api.register(orjson.dumps({"name": name, "steps": [step("wait", "console.signalled")]}))
     run_id = api.start(name).run_id

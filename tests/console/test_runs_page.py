@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import orjson
 import pytest
-from playwright.async_api import Locator, Page, Route, expect
+from playwright.async_api import BrowserContext, Locator, Page, Route, expect
 
 from penstock.client import Client
 from penstock.engine.run.state import RUN_ENDED
@@ -267,7 +267,7 @@ async def test_all_of_several_workflows_that_a_text_finds_are_paused(page: Page,
     assert [True] * 4 + [False] == [api.run(run_id).paused_at is not None for run_id in (*runs, other)]
 
 
-async def test_what_is_selected_goes_in_one_request(page: Page, api: Client) -> None:
+async def test_what_is_selected_goes_in_one_request(context: BrowserContext, page: Page, api: Client) -> None:
     name = workflow(api, step("wait", "console.nobody"))
     first, second, third = (started(api, name) for _ in range(3))
     await page.goto(f"/console/runs?workflow={name}")
@@ -283,7 +283,7 @@ async def test_what_is_selected_goes_in_one_request(page: Page, api: Client) -> 
     assert ["cancelled", "cancelled", "running"] == [api.run(run_id).status for run_id in (first, second, third)]
 
 
-async def test_a_bulk_is_done_in_parts(page: Page, api: Client) -> None:
+async def test_a_bulk_is_done_in_parts(context: BrowserContext, page: Page, api: Client) -> None:
     name = workflow(api, step("wait", "console.nobody"))
     for number in (1000, 203):
         api.bulk(name, [b"1"] * number)
@@ -417,7 +417,7 @@ async def test_hostile_values_are_text(page: Page, api: Client) -> None:
     await expect(row(page, run_id)).to_be_visible()
 
 
-async def test_scrolling_reads_more_and_draws_few_rows(page: Page, api: Client) -> None:
+async def test_scrolling_reads_more_and_draws_few_rows(context: BrowserContext, page: Page, api: Client) -> None:
     name = workflow(api, step("wait", "console.nobody"))
     api.bulk(name, [b"1"] * 450)
     sizes: list[int] = []
@@ -448,7 +448,7 @@ async def test_a_service_without_runs_says_what_to_type(page: Page) -> None:
     await expect(page.get_by_role("button", name="/workflows -d")).to_be_visible()
 
 
-async def test_what_has_not_changed_is_not_sent_again(page: Page, api: Client) -> None:
+async def test_what_has_not_changed_is_not_sent_again(context: BrowserContext, page: Page, api: Client) -> None:
     name = workflow(api)
     run_id = started(api, name)
     ended(api, run_id)
