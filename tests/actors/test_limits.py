@@ -13,6 +13,7 @@ from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.limits import backstop
+from penstock.actors.runs.loading import LoadedRun, load
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
@@ -20,9 +21,9 @@ from penstock.broker.worker_messages import TaskPayload
 from penstock.config.settings import BrokerSettings
 from penstock.engine.limits.configs import LimitOverride
 from penstock.engine.limits.names import LimitKind, LimitName, limit_id
-from penstock.engine.limits.records import Allowed, Requested
+from penstock.engine.limits.records import Allowed, Released, Requested
 from penstock.engine.run.state import RunStatus, StepStatus
-from tests.support.limits import Counting, asks, decided, held, waiting
+from tests.support.limits import Counting, asks, decided, held, holding, records, waiting
 from tests.support.world import Echo, chain, echo, ended, register
 
 
@@ -325,6 +326,38 @@ async def test_a_slot_whose_holder_does_not_hold_it_is_given_back(
         assert {(await ended(store, run_id)).status for run_id in run_ids} == {RunStatus.COMPLETED}
     counted = [one for one in shard.store.meters.samples() if one.name == "penstock_limit_backstop_releases_total"]
     assert [one.value for one in counted] == [1]
+
+
+async def test_a_slot_is_looked_at_twice_also_when_its_holder_has_another_one(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = asyncio.Queue[str]()
+
+    async def noted(of: Store, run_id: str) -> LoadedRun:
+        if run_id in (first, second):
+            looked_at.put_nowait(run_id)
+        return await load(of, run_id)
+
+    async def takes(run_id: str, scope: str) -> None:
+        name = LimitName(LimitKind.RUNS, scope)
+        lost = Requested(name=name, holder=f"{run_id}.0", run_id=run_id, allowed=Allowed(9))
+        await (await store.limit_log.request(lost))
+
+    first, second = run_operations.new_run_id(), run_operations.new_run_id()
+    async with asyncio.timeout(60):
+        for scope in ("several", "single"):
+            await takes(first, scope)
+            await holding(shard, scope, 1)
+        monkeypatch.setattr(backstop, "load", noted)
+        monkeypatch.setattr(backstop, "SURE_S", 1e6)
+        for bound in ("OLD_S", "IDLE_S", "EVERY_S"):
+            monkeypatch.setattr(backstop, bound, 0.01)
+        assert [await looked_at.get() for _ in range(2)] == [first, first]
+        await takes(second, "several")
+        assert await looked_at.get() == second
+
+    released = [one.holder for one in await records(store) if isinstance(one, Released)]
+    assert f"{first}.0" not in released
 
 
 async def test_a_limit_that_was_given_up_decides_nothing_more(store: Store, shard: Shard) -> None:

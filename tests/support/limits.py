@@ -12,6 +12,7 @@ from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import PARTITIONS
 from penstock.engine.limits.names import LimitKind
 from penstock.engine.limits.records import Decided, LimitRecord, Requested, decode
+from penstock.engine.limits.state import LimitState
 from tests.support.waiting import until_true
 from tests.support.world import Echo, echo
 
@@ -80,10 +81,15 @@ async def decided(store: Store, scope: str, kind: LimitKind | None = None) -> li
 
 async def waiting(shard: Shard, scope: str, count: int) -> None:
     """Return when so many wait for the limits of a scope."""
-    await until_true(lambda: _waiting(shard, scope) == count)
+    await until_true(lambda: sum(state.waiting_total for state in _states(shard, scope)) == count)
 
 
-def _waiting(shard: Shard, scope: str) -> int:
+async def holding(shard: Shard, scope: str, count: int) -> None:
+    """Return when so many hold the limits of a scope."""
+    await until_true(lambda: sum(len(state.holders) for state in _states(shard, scope)) == count)
+
+
+def _states(shard: Shard, scope: str) -> list[LimitState]:
     partitions = shard.limits.partitions.values()
     states = [actor.state for partition in partitions for actor in partition.limits.values()]
-    return sum(state.waiting_total for state in states if state.name is not None and state.name.scope == scope)
+    return [state for state in states if state.name is not None and state.name.scope == scope]

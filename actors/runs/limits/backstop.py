@@ -51,7 +51,7 @@ class Backstop:
     ) -> None:
         self._store, self._lease, self._clock = store, lease, clock
         self._partitions, self._released = partitions, released
-        self._looks: dict[str, _Look] = {}
+        self._looks: dict[tuple[str, str], _Look] = {}  # by limit and holder: a run may hold several
 
     async def run(self) -> None:
         """Look at one old holder after the other, for ever."""
@@ -71,9 +71,10 @@ class Backstop:
                 for holder in actor.state.holders.values():
                     if holder.at > now - OLD_S:
                         continue
-                    look = former.get(holder.holder)
+                    held = actor.limit_id, holder.holder
+                    look = former.get(held)
                     if look is not None:
-                        self._looks[holder.holder] = look
+                        self._looks[held] = look
                     if look is None or look.at < now - (SURE_S if look.astray else AGAIN_S):
                         yield actor, holder
 
@@ -84,12 +85,13 @@ class Backstop:
         except PenstockError as error:
             log_rate_limited(log, "limit_holder_not_read", run_id=granted.run_id, error=str(error))
             return
-        holder, before = granted.holder, self._looks.get(granted.holder)
-        astray = run is None or not holds(run, holder)
-        self._looks[holder] = _Look(self._clock.now(), astray)
+        held = actor.limit_id, granted.holder
+        before = self._looks.get(held)
+        astray = run is None or not holds(run, granted.holder)
+        self._looks[held] = _Look(self._clock.now(), astray)
         if not astray or before is None or not before.astray:
             return
-        log.error("limit_slot_astray", run_id=granted.run_id, step_id=granted.step_id, holder=holder)
+        log.error("limit_slot_astray", run_id=granted.run_id, step_id=granted.step_id, holder=granted.holder)
         self._released()
-        await (await self._store.limit_log.release(actor.limit_id, Released(holder=holder, why="backstop")))
-        self._looks[holder] = _Look(self._clock.now(), astray=False)
+        await (await self._store.limit_log.release(actor.limit_id, Released(holder=granted.holder, why="backstop")))
+        self._looks[held] = _Look(self._clock.now(), astray=False)
