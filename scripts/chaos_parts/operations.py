@@ -58,6 +58,8 @@ def steps_by_hand_stay_so(evidence: Evidence) -> Iterator[Violation]:
         history = evidence.histories.get(wanted.run_id)
         if not wanted.done or history is None:
             continue
+        if _ended_before_it_went_on(history.account, wanted.step_id):
+            continue
         step = history.account.steps.get(wanted.step_id)
         if step is None or not step.overridden or digest(step.output) != digest(wanted.output):
             what = "is not there" if step is None else f"is {step.status} with {step.output}"
@@ -66,6 +68,12 @@ def steps_by_hand_stay_so(evidence: Evidence) -> Iterator[Violation]:
         for step_id, step in history.account.steps.items():
             if step.overridden and digest(step.output) not in asked[run_id, step_id]:
                 yield Violation("by hand", f"nobody has completed {step_id} with {step.output}", run_id)
+
+
+def _ended_before_it_went_on(account: Account, step_id: str) -> bool:
+    """The run waited for its slots, to go on with this step completed by hand, when it was cancelled."""
+    waits = account.slots.completed
+    return account.ended and waits is not None and waits.step_id == step_id
 
 
 def attempts_begin_now(evidence: Evidence) -> Iterator[Violation]:

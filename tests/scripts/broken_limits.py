@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from chaos_parts.evidence import Evidence, History
-from chaos_parts.ledger import Ledger, Start
+from chaos_parts.ledger import ByHand, Ledger, Start
 from chaos_parts.limit_story import Logged
 from chaos_parts.limited_workflows import HOUSE, LIMITED, NARROW, NEWEST, RATED, SINGLE
 from chaos_parts.step_account import Seen
 from msgspec.structs import replace
 
+from tests.scripts.broken_kinds import broken
 from tests.scripts.broken_promises import (
     BEGIN,
     CANCELLED,
@@ -193,6 +194,20 @@ def _of_rated() -> list[tuple[Name, dict[str, Any]]]:
 def _rated() -> list[Seen]:
     slots = granted(STARTS, FIRST), granted(BUCKET, f"{RUN}.a.0.1", "a")
     return [*slots, *step("a"), *step("after"), COMPLETED]
+
+
+def cancelled_before_it_went_on() -> Evidence:
+    """A step was completed by hand while its run waited for its slot again, to go on: it does not."""
+    ends = event("workflow.failed", payload={"error": 'step "a" failed: chaos: broken', "step_id": "a"})
+    again = event("workflow.resumed", payload={"holds": "a", "waits": 1})
+    by_hand = event("step.overridden", "a", {"output": 7})
+    first = [granted(NEWEST_ONE, FIRST), event("step.started", "a"), broken("a"), ends, again, by_hand, CANCELLED]
+    records = [*IN_TURN, asks(NEWEST_ONE, f"{RUN}.1"), gives_back(NEWEST_ONE, f"{RUN}.1")]
+    found = runs(NEWEST, log(*records), first=first, second=newest(OTHER))
+    found.ledger.by_hand.append(ByHand(RUN, "a", 7, True))
+    found.ledger.cancelled.add(RUN)
+    found.dead_letters = frozenset({(RUN, "a")})
+    return found
 
 
 def log_whose_beginning_was_removed() -> Evidence:
@@ -431,6 +446,7 @@ GOOD: tuple[Callable[[], Evidence], ...] = (
     refused_for_the_limit,
     elements_two_at_a_time,
     tokens_in_time,
+    cancelled_before_it_went_on,
     log_whose_beginning_was_removed,
     log_whose_beginning_was_removed_while_somebody_waited,
     log_whose_beginning_was_removed_without_who_waits,

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from penstock.actors.control import watch
 from penstock.actors.runs import run_actor
-from penstock.actors.runs.commands import children
 from penstock.actors.runs.commands.children import Children
 from penstock.actors.runs.commands.item_cache import ItemCache
 from penstock.actors.runs.effects import Effects
@@ -24,7 +23,7 @@ from penstock.engine import fragments
 from penstock.engine.run.commands import SetTimer
 from penstock.engine.run.event_payloads import NULL
 from penstock.engine.run.events import ChildEnded, StepCompleted
-from penstock.engine.run.execution import beginning, steps
+from penstock.engine.run.execution import beginning, failure_runs, steps
 from penstock.engine.run.execution import children as child_ids
 from penstock.engine.run.execution.children import child_started
 from penstock.engine.run.execution.dispatch import task_with
@@ -151,7 +150,7 @@ def _says_that_a_child_has_started_before_it_has() -> Patch:
 
 
 def _starts_another_run_each_time_that_it_looks_at_a_failure() -> Patch:
-    return children, "failure_run_id", lambda run_id, resumes: TIME.uuid4().hex
+    return failure_runs, "failure_run_id", lambda run_id, resumes: TIME.uuid4().hex
 
 
 def _handles_a_failure_before_the_last_attempt() -> Patch:

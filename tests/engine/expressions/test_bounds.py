@@ -219,7 +219,12 @@ def test_pieces_of_the_language_in_any_order_never_crash_it() -> None:
 def test_a_deeply_nested_value_fails_and_ends_nothing() -> None:
     deep = "[" * 900 + "]" * 900
 
-    assert "nested too deep" in reason("input == input.map(x, x)", deep) or value_of("input == input", deep)
+    try:
+        found = value_of("input == input.map(x, x)", deep)
+    except ExpressionFailed as error:  # by Python's own limit, which other tests of this process may have raised
+        found = "nested too deep" in str(error)
+
+    assert found is True
     assert "cannot be read" in reason("input == 1", "[" * 100_000 + "]" * 100_000)
 
 
