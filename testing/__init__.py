@@ -9,7 +9,7 @@ when the test says so.
 
 service.py has `TestService`, run.py what a test sees of a run, asserting.py assertions about histories, and history.py
 the text that they show. plugin.py is the pytest plugin. memory/ is the service in memory: what lies around the engine's
-`advance`.
+`advance`. replaying/ lets a run of production happen once more.
 
 Not here: a broker, HTTP, processes; a test of these starts the service. Start reading at service.py.
 """
@@ -24,11 +24,15 @@ from penstock.testing.asserting import (
     assert_waits,
 )
 from penstock.testing.history import HistoryEvent
+from penstock.testing.replaying.differences import Difference
+from penstock.testing.replaying.replay import Replay, assert_same, replay
 from penstock.testing.run import StepOfRun, TestRun
 from penstock.testing.service import TestService
 
 __all__ = [
+    "Difference",
     "HistoryEvent",
+    "Replay",
     "StepOfRun",
     "TestRun",
     "TestService",
@@ -37,6 +41,8 @@ __all__ = [
     "assert_completed",
     "assert_failed",
     "assert_happened",
+    "assert_same",
     "assert_steps",
     "assert_waits",
+    "replay",
 ]

@@ -65,7 +65,7 @@ def shown(events: Iterable[HistoryEvent]) -> str:
     """The history as text, one event a line, with the time since the first."""
     lines, began = [], None
     for event in events:
-        at = instant(event.timestamp)
+        at = instant(event.timestamp) if event.timestamp else began or 0.0
         began = at if began is None else began
         attempt = f" attempt {event.attempt}" if event.attempt is not None and event.attempt > 1 else ""
         passed = text(round(max(0.0, at - began), 6))

@@ -85,6 +85,14 @@ class EngineInMemory:
         self._appended.append((of, record))
         return True
 
+    def append_at(self, when: float, event: Event) -> None:
+        """Store an event at this time, or now if that is over."""
+
+        def store() -> None:
+            self.append(event)
+
+        self.timeline.at(when, store)
+
     def get(self, run_id: str) -> RunInMemory:
         """A run that has begun. Raises NotFound."""
         of = self.runs.get(run_id)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client import AsyncClient, Client, ToPause
+from penstock.testing import assert_same, replay
 from penstock.worker import Worker
 from tests.e2e.conftest import StartService
 from tests.support.pages import carry_out
@@ -128,6 +129,7 @@ async def test_a_run_of_another_service_is_imported(start_service: StartService,
         path = str(tmp_path / "run.json")
         ran = here.penstock(*_words(RUN_ID.sub(run_id, export), path))
         assert 0 == ran.returncode
+        assert_same(replay(path, GREET, tasks={"hello": lambda value: value}))
         ran = here.penstock(*_words(import_.replace("https://staging.example", staging.url), path))
         assert (0, RUN_ID.sub(run_id, shown)) == (ran.returncode, ran.stdout.strip())
         assert (True, api.export(run_id)) == (there.run(run_id).imported, there.export(run_id))
