@@ -16,10 +16,11 @@ from penstock.actors.runs.limits import backstop
 from penstock.actors.runs.loading import LoadedRun, load
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
+from penstock.broker.records.limit_configs import Place
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.settings import BrokerSettings
-from penstock.engine.limits.configs import LimitOverride
+from penstock.engine.limits.configs import LimitConfig, LimitOverride
 from penstock.engine.limits.names import LimitKind, LimitName, limit_id
 from penstock.engine.limits.records import Allowed, Released, Requested
 from penstock.engine.run.state import RunStatus, StepStatus
@@ -277,8 +278,11 @@ async def test_the_owner_says_who_holds_and_who_waits(store: Store, shard: Shard
 async def test_an_override_counts_at_once_also_for_who_waits(store: Store, shard: Shard) -> None:
     async with held(store, "over") as tasks:
         definition, digest = await register(store, chain("over", 1, concurrency=[{"limit": 1}]))
-        run_ids = [await run_operations.start(store, definition, digest, Raw(b"%d" % n)) for n in range(4)]
-        await waiting(shard, "over.s0", 3)
+        run_ids = []
+        for n in range(4):
+            run_ids.append(await run_operations.start(store, definition, digest, Raw(b"%d" % n)))
+            await holding(shard, "over.s0", 1)
+            await waiting(shard, "over.s0", n)  # one after the other, so that the last one is the last in the line
         place = (LimitKind.EXECUTIONS, "over.s0")
         await store.limit_configs.override(place, None, LimitOverride(Allowed(3), "2026-01-01T00:00:00Z"))
         await waiting(shard, "over.s0", 1)
@@ -291,12 +295,38 @@ async def test_an_override_counts_at_once_also_for_who_waits(store: Store, shard
         assert (await ended(store, run_ids[3])).status is RunStatus.COMPLETED
 
 
+async def test_an_override_counts_whose_notification_comes_before_it_can_be_read(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = 2
+
+    async def since(revision: int) -> tuple[dict[Place, LimitConfig | None], int]:
+        nonlocal early
+        early -= 1
+        return ({}, revision) if early >= 0 else await read(revision)
+
+    async with held(store, "soon") as tasks:
+        definition, digest = await register(store, chain("soon", 1, concurrency=[{"limit": 1}]))
+        run_ids = [await run_operations.start(store, definition, digest, Raw(b"%d" % n)) for n in range(2)]
+        await waiting(shard, "soon.s0", 1)
+        read = shard.store.limit_configs.since
+        monkeypatch.setattr(shard.store.limit_configs, "since", since)
+        more = LimitOverride(Allowed(2), "2026-01-01T00:00:00Z")
+        await store.limit_configs.override((LimitKind.EXECUTIONS, "soon.s0"), None, more)
+        await waiting(shard, "soon.s0", 0)
+        tasks.go.set()
+        for run_id in run_ids:
+            await ended(store, run_id)
+    assert early < 0
+
+
 async def test_the_numbers_of_holders_and_waiting_are_metrics(store: Store, shard: Shard) -> None:
     async with held(store, "counted") as tasks:
         definition, digest = await register(store, chain("counted", 1, concurrency=[{"limit": 1, "key": "input"}]))
         inputs = [Raw(b"%d" % (n % 2)) for n in range(5)]
         run_ids = [await run_operations.start(store, definition, digest, given) for given in inputs]
         await waiting(shard, "counted.s0", 3)
+        await holding(shard, "counted.s0", 2)
         of = {"kind": "executions", "scope": "counted.s0"}
         samples = {one.name: one.value for one in shard.store.meters.samples() if one.labels == of}
         tasks.go.set()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 
 from penstock.broker.records.limit_configs import LimitConfigs, Place
 from penstock.config.logging import get_logger
@@ -14,6 +15,8 @@ from penstock.engine.limits.records import Allowed
 from penstock.engine.limits.state import LimitState
 
 AGAIN_S = 0.5
+LATER_S = (0.05, 0.5, 2.0)  # after a notification, which may come before the change can be read
+LOOK_S = 10.0  # a notification may also be lost
 
 log = get_logger()
 
@@ -39,14 +42,20 @@ class Allowances:
         await self._read()
 
     async def run(self) -> None:
-        """Read what changes, as long as there is something that is limited, for ever."""
+        """Read what changes, for ever. Nothing is read before there is something, or a notification."""
         async with self._stored.notifying(self._due.set):
+            later: Sequence[float] = ()
             while True:
-                await self._due.wait()
+                await self._until_due(later[0] if later else LOOK_S if self._revision else None)
+                later = LATER_S if self._due.is_set() else later[1:]
                 self._due.clear()
                 if not await self._read():
-                    await asyncio.sleep(AGAIN_S)
-                    self._due.set()
+                    later = (AGAIN_S, *LATER_S)
+
+    async def _until_due(self, at_most_s: float | None) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(at_most_s):
+                await self._due.wait()
 
     async def _read(self) -> bool:
         try:
