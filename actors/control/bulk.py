@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from penstock.actors.control import run_operations
-from penstock.actors.index.queries import Selection
 from penstock.actors.index.run_index import RunIndex
+from penstock.actors.index.selection import Selection
 from penstock.actors.runs.loading import load, load_many
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.store import Store

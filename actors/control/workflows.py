@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from penstock.actors.index.queries import Selection
 from penstock.actors.index.run_index import RunIndex
+from penstock.actors.index.selection import Selection
 from penstock.broker.store import Store
 from penstock.broker.triggers.triggers import StoredTrigger
 from penstock.engine.definition.identifiers import quoted

@@ -11,14 +11,13 @@ import copy
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from enum import Enum
 from typing import Any, NamedTuple
 
 import orjson
-from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.actors.index.rows import IMPORTED_TEXT, PAUSED_TEXT, trigger_text
+from penstock.actors.index.selection import GroupBy, Selection
 from penstock.engine.access.scopes import matches
 from penstock.engine.run.state import RUN_ENDED, RunStatus
 
@@ -27,7 +26,9 @@ AFTER_ANY_ID = "\U0010ffff"
 EVERY_STATUS = frozenset[str](RunStatus)
 OPEN = EVERY_STATUS - RUN_ENDED  # one that has ended is not paused, though its row may say so for a while (rows.py)
 ID_PREFIX = re.compile("[0-9a-f]{1,32}")
-MERGED_MAX = 64  # labels that a text finds: their lists are merged, those of more are sorted, or each run is checked
+MERGED_MAX = (
+    64  # labels that a text finds, or workflows: their lists are merged; of more, the runs are sorted or checked
+)
 SORTED_MAX = 20_000  # rows: to sort so many takes some 20 ms
 
 Place = tuple[int, str]
@@ -53,6 +54,10 @@ SIZE_OF_PREFIX = """
 SELECT count(*) FROM (SELECT 1 FROM runs WHERE run_id >= :prefix AND run_id < :prefix || 'g' LIMIT :most)
 """
 IN_STATUS = "d.status = :status"
+IN_ALLOWED = "workflow IN (SELECT value FROM json_each(:allowed))"
+SIZE_OF_ALLOWED = """
+SELECT coalesce(sum(runs), 0) FROM totals WHERE workflow IN (SELECT value FROM json_each(:allowed))
+"""
 IN_RUN_IDS = "d.run_id IN (SELECT value FROM json_each(:run_ids))"
 IN_STATUSES = "+d.status IN (SELECT value FROM json_each(:statuses))"
 BOUNDS = "d.created_us >= :first AND (d.created_us, d.run_id) < (:last, :last_id)"
@@ -97,48 +102,6 @@ SELECT d.status, d.created_us - (d.created_us % :width + :width) % :width AS edg
 """
 
 
-class Selection(Struct, frozen=True):
-    """Which runs: all conditions must hold, and None is no condition.
-
-    `after` and `before` (RFC 3339) bound the creation, and belong to the range. `prefix` is what the ids begin with, in
-    hexadecimal characters. `parent` is the run that has started them, `trigger` the trigger's name. `labels` are texts
-    `key:value`. `text` is what an id begins with or what a label contains, in either case. `pattern` is
-    that of the workflows which somebody may see. `imported`: only such runs, or none of them; so `paused`.
-    `run_ids`: only these.
-    """
-
-    workflow: str | None = None
-    statuses: frozenset[str] | None = None
-    after: str | None = None
-    before: str | None = None
-    prefix: str | None = None
-    parent: str | None = None
-    trigger: str | None = None
-    labels: tuple[str, ...] = ()
-    text: str | None = None
-    pattern: str | None = None
-    imported: bool | None = None
-    paused: bool | None = None
-    run_ids: tuple[str, ...] | None = None
-
-    @property
-    def by_label(self) -> bool:
-        """Whether it is about labels, or what is found as they are."""
-        marked = self.imported is True or self.paused is True
-        return bool(self.labels) or self.trigger is not None or self.text is not None or marked
-
-    @property
-    def may_take_long(self) -> bool:
-        return self.by_label or self.pattern is not None or self.paused is not None
-
-
-class GroupBy(Enum):
-    """By what numbers of runs are grouped."""
-
-    WORKFLOW = "workflow"
-    TRIGGER = "trigger"
-
-
 class TimeRange(NamedTuple):
     """From `first` (us), to before `last`."""
 
@@ -156,6 +119,8 @@ class Source(NamedTuple):
 
 
 LABELLED = Source("text", 0, "labelled AS d", f"d.label_id = :label AND {IN_STATUS}")
+OF_WORKFLOW = Source("workflow", 0, "runs AS d INDEXED BY by_workflow", f"d.workflow = :workflow AND {IN_STATUS}")
+OF_ALLOWED = Source("workflows", 0, OF_WORKFLOW.rows, f"d.{IN_ALLOWED} AND {IN_STATUSES}")
 
 
 class RunQuery:
@@ -168,7 +133,7 @@ class RunQuery:
         allowed = [] if selection.pattern is None else _allowed(db, selection.pattern)
         if len(allowed) == 1 and selection.workflow is None:
             selection = replace(selection, workflow=allowed[0])
-        self._db, self._of, self._in_parts = db, selection, in_parts
+        self._db, self._of, self._in_parts, self._allowed = db, selection, in_parts, allowed
         self._is_whole = span == TimeRange()
         statuses = EVERY_STATUS if selection.statuses is None else selection.statuses
         self.statuses = sorted(statuses & OPEN if selection.paused else statuses)
@@ -191,8 +156,8 @@ class RunQuery:
 
     @property
     def empty(self) -> bool:
-        """Whether no run can match: no run has one of the labels."""
-        return None in self._labels
+        """Whether no run can match: no run has one of the labels, or a workflow that may be seen."""
+        return None in self._labels or (self._of.pattern is not None and not self._allowed)
 
     def lists(self, limit: int) -> Iterator[Iterator[Place]]:
         """Lists that hold the newest runs of the selection, each sorted, newest first. A run may be in several."""
@@ -200,6 +165,10 @@ class RunQuery:
             return
         if self.source.kind == "text" and self._is_merged:
             yield from self._lists_of_texts()
+        elif self.source.kind == "workflows":
+            for workflow in self._allowed:
+                for status in self.statuses:
+                    yield self._run(self._list(OF_WORKFLOW), workflow=workflow, status=status)
         elif self.source.kind in ("label", "workflow", "status"):
             for status in self.statuses:
                 yield self._run(self._list(self.source), status=status)
@@ -340,10 +309,12 @@ class RunQuery:
             or self._of.parent is not None
             or self._of.prefix is not None
         )
-        size = next(self._run(SIZE))[0] if others else 0
+        by_allowed = 1 < len(self._allowed) <= MERGED_MAX and self._of.workflow is None and not self._in_parts
+        size = next(self._run(SIZE))[0] if others or by_allowed else 0
+        if by_allowed:
+            yield OF_ALLOWED._replace(size=next(self._run(SIZE_OF_ALLOWED))[0])
         if self._of.workflow is not None:
-            rows = "runs AS d INDEXED BY by_workflow"
-            yield Source("workflow", size, rows, f"d.workflow = :workflow AND {IN_STATUS}")
+            yield OF_WORKFLOW._replace(size=size)
         elif not self._labels:  # a label has a list for each status, which is not longer
             yield Source("status", size, "runs AS d INDEXED BY by_status", IN_STATUS)
 
@@ -394,8 +365,8 @@ class RunQuery:
             yield f"NOT ({is_open} AND {HAS_LABEL.format(label=':paused')})"
         if self._of.workflow is not None and source.kind != "workflow":
             yield "+{run}.workflow = :workflow"
-        if self._of.pattern is not None:
-            yield "+{run}.workflow IN (SELECT value FROM json_each(:allowed))"
+        if self._of.pattern is not None and source.kind != "workflows":
+            yield f"+{{run}}.{IN_ALLOWED}"
         if self._of.parent is not None and source.kind != "parent":
             yield "+{run}.parent = :parent"
         if self._of.prefix is not None and source.kind != "prefix":

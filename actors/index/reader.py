@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from penstock.actors.index.counting import BackwardCount
 from penstock.actors.index.file import IndexProgress, connect, identity, read_progress
-from penstock.actors.index.queries import GroupBy, Place, RunQuery, Selection, TimeRange, groups
+from penstock.actors.index.queries import Place, RunQuery, TimeRange, groups
+from penstock.actors.index.selection import GroupBy, Selection
 from penstock.engine.run.state import RUN_ENDED
 
 READER_WAIT_S = 0.1  # readers never wait for the writer, only for a file that is being opened or repaired

@@ -18,8 +18,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from penstock.actors.index.file import IndexProgress, identity, instant_us
-from penstock.actors.index.queries import AFTER_ANY_ID, INSTANT_US_MAX, GroupBy, Place, Selection, TimeRange
+from penstock.actors.index.queries import AFTER_ANY_ID, INSTANT_US_MAX, Place, TimeRange
 from penstock.actors.index.reader import Counted, CreatedRuns, GroupedRuns, IndexReader, Overdue, Took, TooManyBuckets
+from penstock.actors.index.selection import GroupBy, Selection
 from penstock.config.limits import (
     RUNS_LISTED_DEFAULT,
     SEARCH_S_MAX,

@@ -7,8 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 from penstock.actors.index.file import IndexFile
-from penstock.actors.index.queries import Selection
 from penstock.actors.index.run_index import RunIndex
+from penstock.actors.index.selection import Selection
 from penstock.actors.maintenance.pruning import prune
 from penstock.actors.maintenance.rounds import PAGE, Throttle, repeat_rounds, unthrottled
 from penstock.actors.runs.loading import load_many, snapshots

@@ -10,7 +10,7 @@ from typing import Any
 from falcon.asgi import Request
 from msgspec import Struct
 
-from penstock.actors.index.queries import GroupBy, Selection
+from penstock.actors.index.selection import GroupBy, Selection
 from penstock.config.limits import (
     CALL_MS_DEFAULT,
     RUN_LABELS_MAX,

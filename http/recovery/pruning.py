@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from penstock.actors.control import bulk
 from penstock.actors.index.freshness import freshened
-from penstock.actors.index.queries import Selection
+from penstock.actors.index.selection import Selection
 from penstock.actors.maintenance.pruning import prune
 from penstock.client.recovery.views import BulkPruned
 from penstock.engine.definition import values

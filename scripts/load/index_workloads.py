@@ -13,9 +13,9 @@ from pathlib import Path
 from random import Random
 
 from penstock.actors.index.file import IndexFile, prepare
-from penstock.actors.index.queries import Selection
 from penstock.actors.index.rows import Change
 from penstock.actors.index.run_index import RunIndex
+from penstock.actors.index.selection import Selection
 from penstock.engine.run.events import WorkflowCompleted, WorkflowFailed, WorkflowStarted
 
 from .environment import Setup

@@ -14,8 +14,8 @@ from penstock.actors.imports.importing import checked, store_run
 from penstock.actors.imports.reading import read, read_many
 from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow
-from penstock.actors.index.queries import Selection
 from penstock.actors.index.run_index import RunIndex
+from penstock.actors.index.selection import Selection
 from penstock.actors.maintenance.retention import remove_old_runs
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard

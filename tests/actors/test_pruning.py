@@ -13,8 +13,8 @@ from penstock.actors.control import run_operations, step_operations
 from penstock.actors.control.rerunning import RerunWish, rerun
 from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow
-from penstock.actors.index.queries import Selection
 from penstock.actors.index.run_index import RunIndex
+from penstock.actors.index.selection import Selection
 from penstock.actors.maintenance.pruning import CHANGED, PrunedRuns, prune
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from penstock.actors.index import counting, queries, reader
 from penstock.actors.index.file import IndexFile, connect, instant_us, prepare
-from penstock.actors.index.queries import Selection
 from penstock.actors.index.rows import DUE_TEXT, PAUSED_TEXT, Row, State, trigger_text, with_pause
 from penstock.actors.index.run_index import RunIndex, RunPage
+from penstock.actors.index.selection import Selection
 from penstock.engine.run.state import RUN_ENDED, RunStatus
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "0"))
@@ -34,7 +34,7 @@ RUN_IDS = st.integers(0, 200).map(lambda n: f"{n % 3:08x}{n:024x}")
 ROWS = st.dictionaries(
     RUN_IDS,
     st.tuples(
-        st.sampled_from(["v", "w"]),
+        st.sampled_from(["v", "va", "w"]),
         st.sampled_from(list(RunStatus)),
         st.integers(0, 9),
         st.none() | st.just(f"{1:032x}"),
@@ -54,7 +54,7 @@ SELECTIONS = st.builds(
     parent=st.sampled_from([None, None, None, f"{1:032x}"]),
     trigger=st.sampled_from([None, None, "t", "u"]),
     labels=st.lists(st.sampled_from([*TEXTS, "no:such"]), unique=True, max_size=2).map(tuple),
-    pattern=st.sampled_from([None, None, "v*"]),
+    pattern=st.sampled_from([None, None, "v*", "va*", "*", "x*"]),
     text=st.sampled_from([None, None, "A:", "strasse", "1", "0", "beef", "00000001", "none", ":t", "paused"]),
     paused=st.sampled_from([None, None, True, False]),
 )
@@ -89,7 +89,7 @@ def matches(row: Row, wanted: Selection) -> bool:
         and (wanted.trigger is None or trigger_text(wanted.trigger) in row.labels)
         and set(wanted.labels) <= set(row.labels)
         and by_text
-        and (wanted.pattern is None or row.workflow == wanted.pattern[0])
+        and (wanted.pattern is None or row.workflow.startswith(wanted.pattern[:-1]))
         and wanted.paused in (None, PAUSED_TEXT in row.labels and row.status not in RUN_ENDED)
     )
 

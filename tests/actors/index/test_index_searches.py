@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from penstock.actors.index import counting, reader, run_index
 from penstock.actors.index.counting import BackwardCount
 from penstock.actors.index.file import IndexFile, connect, index_path, prepare
-from penstock.actors.index.queries import GroupBy, RunQuery, Selection, TimeRange
+from penstock.actors.index.queries import RunQuery, TimeRange
 from penstock.actors.index.reader import Took
 from penstock.actors.index.rows import PAUSED_TEXT, Row
 from penstock.actors.index.run_index import RunIndex
+from penstock.actors.index.selection import GroupBy, Selection
 from penstock.config.limits import STATS_DURATIONS_MAX
 from penstock.engine.errors import Invalid
 from penstock.engine.run.state import RunStatus
@@ -69,6 +70,12 @@ def _row(number: int) -> Row:
         (Selection(paused=False, labels=("many:7",)), "label"),
         (Selection(paused=False, workflow="w1"), "workflow"),
         (Selection(labels=("half:1",), statuses=frozenset({"running"})), "label"),
+        (Selection(pattern="w1*"), "workflow"),
+        (Selection(pattern="?1"), "workflow"),
+        (Selection(pattern="w[12]"), "workflows"),
+        (Selection(pattern="w[12]", labels=("many:7",)), "label"),
+        (Selection(pattern="x*"), "none"),
+        (Selection(pattern="x*", workflow="w1"), "none"),
     ],
 )
 def test_a_search_walks_over_the_shortest_list(path: Path, wanted: Selection, kind: str) -> None:
@@ -143,6 +150,20 @@ def test_a_label_and_a_status_that_never_meet_are_found_without_looking_at_any_r
         db.set_progress_handler(lambda: next(steps) < 0, 1)
         assert [] == [place for found in query.lists(100) for place in found]
     assert RUNS / 100 > next(steps)
+
+
+def test_runs_of_a_few_workflows_are_found_without_looking_at_any_other_run(path: Path) -> None:
+    """No list has them all and no others."""
+    row = _row(RUNS)
+    with closing(IndexFile(path)) as file:
+        file.write([row._replace(run_id=f"{RUNS + n:032x}", workflow=f"rare-{n}") for n in range(2)], file.at)
+    with closing(connect(path, "rw")) as db:
+        query = RunQuery(db, Selection(pattern="rare-*"), TimeRange())
+        steps = count()
+        db.set_progress_handler(lambda: next(steps) < 0, 1)
+        found = {run_id for one in query.lists(100) for _, run_id in one}
+    assert {f"{RUNS + n:032x}" for n in range(2)} == found
+    assert RUNS / 2 > next(steps)
 
 
 NEARLY_ALL = [

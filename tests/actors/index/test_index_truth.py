@@ -11,8 +11,8 @@ from uuid_utils import uuid7
 from penstock.actors.control import pausing, run_operations
 from penstock.actors.index import follower
 from penstock.actors.index.file import index_path
-from penstock.actors.index.queries import Selection
 from penstock.actors.index.run_index import RunIndex
+from penstock.actors.index.selection import Selection
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.loading import load, load_many
