@@ -9,23 +9,18 @@ from penstock.engine.errors import ExpressionFailed
 from penstock.engine.expressions.places import WHEN
 from penstock.engine.limits.allot import allot, next_at
 from penstock.engine.limits.fold import fold, mark_told
-from penstock.engine.limits.names import LimitName
-from penstock.engine.limits.records import LimitRecord, Released, Requested
+from penstock.engine.limits.records import LimitRecord, Released
 from penstock.engine.limits.state import LimitState
-from penstock.engine.run.commands import BeginStep, ReleaseSlot, RequestSlot
-from penstock.engine.run.event_payloads import RunFailure, SlotGrant
-from penstock.engine.run.events import LimitGranted, WorkflowFailed
-from penstock.engine.run.execution.beginning import applies, failed_to_begin, needed_by, skipped
+from penstock.engine.run.commands import ReleaseSlot, RequestSlot
+from penstock.engine.run.events import LimitGranted
+from penstock.engine.run.execution.beginning import applies, needed_by, skipped
 from penstock.engine.run.slots.asking import Asking, asking, asking_expressions, names_for, read_by
-from penstock.engine.run.slots.holders import RUN, slots_of
 from penstock.engine.run.slots.plans import SlotsPlan
+from penstock.engine.run.slots.requesting import beginning, failed_to_ask, limits_of, released_limit, request
 from penstock.engine.run.workflow import StepPlan
-from penstock.engine.times import rfc3339
 from penstock.testing.memory.engine import EngineInMemory, RunInMemory
 from penstock.testing.memory.payloads import payloads, whole
 from penstock.testing.memory.timeline import DueAction
-
-FORMAT = 3  # of `limit.granted`
 
 
 class LimitsInMemory:
@@ -40,52 +35,33 @@ class LimitsInMemory:
     def request(self, of: RunInMemory, command: RequestSlot) -> None:
         """Ask for the slot, unless the execution is skipped, fails, or runs under the slot of an ancestor."""
         run, workflow = of.known, of.whole
-        wanted, plan = _wanted(of, command)
+        wanted, plan = limits_of(workflow, command)
         try:
             if plan is not None and not command.number and WHEN.path in plan.expressions:
                 values = payloads(workflow, run, plan, of.event_at)
                 if not applies(plan, run, values, {}):
-                    self._engine.append(skipped(run, _beginning(command)))
+                    self._engine.append(skipped(run, beginning(command)))
                     return
             asked = _asking(of, plan, wanted, command.number)
         except ExpressionFailed as error:
-            if plan is not None:
-                self._engine.append(failed_to_begin(run, plan, _beginning(command), str(error)))
-            else:
-                failure = RunFailure(error=str(error), resumes=run.resumes)
-                event = WorkflowFailed(run_id=run.run_id, timestamp=rfc3339(command.at), payload=failure)
-                self._engine.append(event)
+            self._engine.append(failed_to_ask(run, plan, command, str(error)))
             return
-        limit = wanted.limits[command.number]
-        name = LimitName(limit.kind, limit.scope, asked.key)
-        more = len(wanted.limits) - command.number - 1 if command.step_id is None else 0
-        if name.id in run.under:
-            self._engine.append(_inherited(run.run_id, command, name, more))
-            return
-        record = Requested(
-            name=name,
-            holder=command.holder,
-            run_id=run.run_id,
-            allowed=limit.allowed,
-            step_id=command.step_id,
-            priority=asked.priority,
-            fair=asked.fair,
-            on_limit=limit.on_limit,
-            more=more,
-        )
-        self._take(name.id, record)
+        found = request(run, wanted, command, asked)
+        if isinstance(found, LimitGranted):
+            self._engine.append(found)
+        else:
+            self._take(found.name.id, found)
 
     def release(self, of: RunInMemory, command: ReleaseSlot) -> None:
         """Give the slot back, or what was asked for."""
         limit_id = command.limit_id
         if limit_id is None:
-            wanted, plan = _wanted(of, command)
+            wanted, plan = limits_of(of.whole, command)
             try:
                 asked = _asking(of, plan, wanted, command.number)
             except ExpressionFailed:  # it cannot have been asked for
                 return
-            limit = wanted.limits[command.number]
-            limit_id = LimitName(limit.kind, limit.scope, asked.key).id
+            limit_id = released_limit(wanted, command, asked)
         self._take(limit_id, Released(holder=command.holder, why=command.why))
 
     def _take(self, limit_id: str, record: LimitRecord) -> None:
@@ -116,12 +92,6 @@ class LimitsInMemory:
         return self._seq
 
 
-def _wanted(of: RunInMemory, command: RequestSlot | ReleaseSlot) -> tuple[SlotsPlan, StepPlan | None]:
-    wanted = slots_of(of.whole, command.step_id or RUN)
-    assert wanted is not None, "the engine asks for what is there"
-    return wanted, None if command.step_id is None else of.whole.plan_of(command.step_id)
-
-
 def _asking(of: RunInMemory, plan: StepPlan | None, wanted: SlotsPlan, number: int) -> Asking:
     """What the expressions of the limit with this number come to. Raises ExpressionFailed."""
     expressions = asking_expressions(wanted, number)
@@ -138,15 +108,3 @@ def _named(of: RunInMemory, plan: StepPlan | None, wanted: SlotsPlan, number: in
     if plan is not None and plan.item is not None:
         values["item"] = payloads(of.whole, of.known, plan, of.event_at)["item"]
     return values
-
-
-def _beginning(command: RequestSlot) -> BeginStep:
-    assert command.step_id is not None
-    return BeginStep(command.step_id, command.attempt, command.iteration, command.at)
-
-
-def _inherited(run_id: str, command: RequestSlot, name: LimitName, more: int) -> LimitGranted:
-    slot = SlotGrant(
-        command.holder, name.id, name.kind.value, name.scope, name.key, command.step_id, inherited=True, more=more
-    )
-    return LimitGranted(run_id=run_id, timestamp=rfc3339(command.at), payload=slot, v=FORMAT)
