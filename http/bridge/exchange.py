@@ -20,7 +20,7 @@ from penstock.broker.worker_protocol.bridge_messages import (
 from penstock.config.limits import POLL_TASKS_MAX
 from penstock.config.process.background import all_of
 from penstock.engine.definition import values
-from penstock.engine.errors import Invalid, PenstockError, Unavailable
+from penstock.engine.errors import Invalid, NotFound, PenstockError, Unavailable
 from penstock.http.bridge.requests import POLL, action_of, checked_poll
 from penstock.http.bridge.resolver import Resolver
 from penstock.http.messages import bodies, errors, fields, params
@@ -59,40 +59,40 @@ async def read(req: Request) -> ExchangeRequest:
 
 async def resolve_all(resolver: Resolver, answers: Sequence[tuple[str, Raw]]) -> list[ResolvedTask]:
     """The result of each report, in their order. Reports on one task are carried out one after the other, all others
-    concurrently. A line or chunk behind one that may not be stored is not stored either: the worker sends both again,
-    and in their order."""
+    concurrently. A line or chunk behind one that may not be stored, or whose task was not known, is not stored either:
+    the worker sends both again, and in their order."""
     tasks: dict[str, list[int]] = {}
     for at, (task_id, _) in enumerate(answers):
         tasks.setdefault(task_id, []).append(at)
     found: dict[int, ResolvedTask] = {}
 
     async def in_order(places: Sequence[int]) -> None:
-        unknown: dict[str, Unavailable] = {}
+        missing: dict[str, PenstockError] = {}
         for at in places:
-            found[at] = await _resolved(resolver, *answers[at], unknown)
+            found[at] = await _resolved(resolver, *answers[at], missing)
 
     await all_of(map(in_order, tasks.values()))
     return [found[at] for at in range(len(answers))]
 
 
-async def _resolved(resolver: Resolver, task_id: str, body: Raw, unknown: dict[str, Unavailable]) -> ResolvedTask:
-    """`unknown` has, by action, why what the task said before may not be stored."""
+async def _resolved(resolver: Resolver, task_id: str, body: Raw, missing: dict[str, PenstockError]) -> ResolvedTask:
+    """`missing` has, by action, why what the task said before may not be stored."""
     try:
         answer = bodies.decode_part(body, TaskAnswer, "the answer")
-        if before := unknown.get(answer.action):
+        if before := missing.get(answer.action):
             raise before
-        await _resolve(resolver, params.task_id(task_id), answer, unknown)
+        await _resolve(resolver, params.task_id(task_id), answer, missing)
     except PenstockError as error:
         return ResolvedTask(task_id, "error", errors.status_of(error), str(error))
     return ResolvedTask(task_id, "ok")
 
 
-async def _resolve(resolver: Resolver, task_id: str, answer: TaskAnswer, unknown: dict[str, Unavailable]) -> None:
+async def _resolve(resolver: Resolver, task_id: str, answer: TaskAnswer, missing: dict[str, PenstockError]) -> None:
     try:
         await resolver.resolve(task_id, action_of(answer), _alone(answer))
-    except Unavailable as error:
+    except (Unavailable, NotFound) as error:
         if answer.action in IN_ORDER:
-            unknown[answer.action] = error
+            missing[answer.action] = error
         raise
 
 

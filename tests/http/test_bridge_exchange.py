@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import httpx2
+import orjson
 import pytest
+from msgspec import Raw
 
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX, POLL_TASKS_MAX
+from penstock.engine.errors import NotFound
 from penstock.engine.run.events import StepFailed
+from penstock.http.bridge.exchange import resolve_all
+from penstock.http.bridge.live.live_requests import StreamAction
+from penstock.http.bridge.requests import HeartbeatAction
+from penstock.http.bridge.resolver import Resolver
 from tests.http.bridge import poll, polled, resolve, room_for_chunks
 from tests.http.test_bridge_live import streamed
 from tests.worker.task_queue import answer, dispatch, output_of
@@ -107,6 +114,26 @@ async def test_no_chunk_is_stored_before_one_that_was_said_earlier(
     found = await exchange(bridge, said)
     assert ["ok", "ok", "ok"] == [one["status"] for one in found["resolved"]]
     assert chunks == await streamed(store, run_id)
+
+
+async def test_no_chunk_is_stored_behind_one_whose_task_was_not_known() -> None:
+    """It may be known a moment later, when what was lost with the broker has come back."""
+
+    class Forgetful:
+        def __init__(self) -> None:
+            self.asked: list[type] = []
+
+        async def resolve(self, task_id: str, action: object, body: bytes) -> None:
+            self.asked.append(type(action))
+            if len(self.asked) == 1:
+                raise NotFound(f"task {task_id} is not among the polled tasks")
+
+    said = [{"task_id": NOBODY, "action": "stream", "data": number} for number in range(3)]
+    answers = [*said, {"task_id": NOBODY, "action": "heartbeat"}]
+    resolver = Forgetful()
+    found = await resolve_all(cast(Resolver, resolver), [(NOBODY, Raw(orjson.dumps(one))) for one in answers])
+    assert ["error", "error", "error", "ok"] == [one.status for one in found]
+    assert [StreamAction, HeartbeatAction] == resolver.asked
 
 
 async def test_group_and_worker_of_the_poll_count(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
