@@ -9,7 +9,7 @@ when the test says so.
 
 service.py has `TestService`, run.py what a test sees of a run, asserting.py assertions about histories, and history.py
 the text that they show. plugin.py is the pytest plugin. memory/ is the service in memory: what lies around the engine's
-`advance`. replaying/ lets a run of production happen once more.
+`advance`. replaying/ lets a run of production happen once more, storms/ lets a workflow run under many faults.
 
 Not here: a broker, HTTP, processes; a test of these starts the service. Start reading at service.py.
 """
@@ -28,12 +28,14 @@ from penstock.testing.replaying.differences import Difference
 from penstock.testing.replaying.replay import Replay, assert_same, replay
 from penstock.testing.run import StepOfRun, TestRun
 from penstock.testing.service import TestService
+from penstock.testing.storms.storm import StormReport, storm
 
 __all__ = [
     "Difference",
     "HistoryEvent",
     "Replay",
     "StepOfRun",
+    "StormReport",
     "TestRun",
     "TestService",
     "assert_absent",
@@ -45,4 +47,5 @@ __all__ = [
     "assert_steps",
     "assert_waits",
     "replay",
+    "storm",
 ]

@@ -171,6 +171,11 @@ class TestRun:
         return [run for run in runs_of(self._parts) if run._is_child_of(self.id)]
 
     @property
+    def asking(self) -> list[str]:
+        """The steps that wait for somebody to approve."""
+        return [step_id for step_id, step in self._run.steps.items() if _asks(step)]
+
+    @property
     def checkpoints(self) -> dict[str, Any]:
         """What its steps have kept last, by step."""
         return {
@@ -251,7 +256,7 @@ class TestRun:
             raise Conflict(f"the run is {self.status} already")
 
     def _decide(self, kind: type[ApprovalGranted | ApprovalRejected], step_id: str | None, decision: Decision) -> None:
-        asking = [one for one, step in self._run.steps.items() if _asks(step)]
+        asking = self.asking
         wanted = step_id or (asking[0] if len(asking) == 1 else None)
         if wanted is None or wanted not in asking:
             said = f"steps that wait for an approval: {', '.join(map(quoted, asking)) or 'none'}"

@@ -57,7 +57,7 @@ class TestService:
         now: str | float | datetime = START,
     ) -> None:
         self._timeline = Timeline(epoch_of(now))
-        self._catalog, self._script = CatalogInMemory(), Script()
+        self._catalog, self._script = CatalogInMemory(), self._make_script()
         self._functions: dict[str, TaskFunction] = {}
         self._engine = EngineInMemory(self._timeline, self._catalog)
         self._calls = Calls(self._timeline)
@@ -183,9 +183,10 @@ class TestService:
         is raised, a function is called with the input."""
         self._say(name, AnswerTask(value), times)
 
-    def lose(self, name: str, *, times: int | None = 1) -> None:
-        """Let the worker die with the next tasks of a step, or of a task type: they are delivered again 30 s later."""
-        self._say(name, LoseTask(), times)
+    def lose(self, name: str, *, times: int | None = 1, after_call: bool = False) -> None:
+        """Let the worker die with the next tasks of a step, or of a task type: they are delivered again 30 s later.
+        With `after_call` it has called the function before, and could not report what that returned."""
+        self._say(name, LoseTask(after_call), times)
 
     def delay(self, name: str, duration: str | float | timedelta, *, times: int | None = None) -> None:
         """Let attempts of a step, or of a task type, take so long: the function is called at once, its outcome is
@@ -222,6 +223,14 @@ class TestService:
         """Send an event: steps that wait for it go on."""
         self._waits.send(name, as_json(body))
         self._engine.settle()
+
+    def after(self, duration: str | float | timedelta, act: Callable[[], None]) -> None:
+        """Have somebody do something when so much time has passed: `service.after("2h", run.approve)`. An exception
+        comes out of the call that lets the time pass."""
+        self._timeline.after(seconds_of(duration), act)
+
+    def _make_script(self) -> Script:
+        return Script()
 
     def _say(self, name: str, entry: Any, times: int | None) -> None:
         if times is not None and times < 1:

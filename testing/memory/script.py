@@ -25,7 +25,10 @@ class AnswerTask(Struct, frozen=True):
 
 
 class LoseTask(Struct, frozen=True):
-    """The worker takes the task and dies: the task is delivered again when the service has missed the worker."""
+    """The worker takes the task and dies, before or after it has called the function: the task is delivered again when
+    the service has missed the worker."""
+
+    after_call: bool = False
 
 
 class DelayTask(Struct, frozen=True):

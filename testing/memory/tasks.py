@@ -164,7 +164,11 @@ class TasksInMemory:
         scripted = self._script.take(task.names, (FailTask, AnswerTask, LoseTask))
         if isinstance(scripted, LoseTask):
             task.lost += 1
-            self._deliver_soon(task, ACK_WAIT_S)
+            function = self._functions.get(task.command.task) if scripted.after_call else None
+            if function is not None:
+                self._calls.call(function, task, lambda _: self._deliver_soon(task, ACK_WAIT_S))
+            else:
+                self._deliver_soon(task, ACK_WAIT_S)
             return
         delayed = self._script.take(task.names, (DelayTask,))
         delay_s = 0.0 if delayed is None else delayed.delay_s
