@@ -1,4 +1,4 @@
-"""What a run sends when it asks for a slot: the request, or the event that comes instead where there is nothing to ask for."""
+"""What a run sends when it asks for a slot: the request, or the event that comes in its place."""
 
 from __future__ import annotations
 
