@@ -12,6 +12,8 @@ from penstock.engine import errors
 TIMEOUT_S = 30.0  # for a response
 STREAM_SILENCE_S_MAX = 60.0  # then the connection counts as lost
 
+ACCEPT = "application/problem+json, */*;q=0.5"  # errors with the permanent name of their kind
+
 
 class Options(TypedDict):
     """Keyword arguments of httpx2.Client and httpx2.AsyncClient."""
@@ -31,7 +33,7 @@ def options(base_url: str, token: str | None, timeout_s: float) -> Options:
         raise errors.Invalid("the token may hold printable ASCII characters only")
     return {
         "base_url": url,
-        "headers": {"Authorization": f"Bearer {token}"} if token else {},
+        "headers": {"Accept": ACCEPT, **({"Authorization": f"Bearer {token}"} if token else {})},
         "timeout": timeout_s,
         "verify": url.scheme == "https",
         "trust_env": url.host not in ("localhost", "127.0.0.1", "::1"),  # no proxy to ourselves

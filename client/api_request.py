@@ -11,12 +11,15 @@ from msgspec import Struct
 
 from penstock.client.responses import check, decode
 
+KEY = "Idempotency-Key"
+
 T = TypeVar("T")
 
 
 class ApiRequest(Struct, Generic[T], frozen=True):
     """One request; `read` decodes the response of a success, which `check` lets through. The response may come `wait_s`
-    seconds later than any other."""
+    seconds later than any other. `takes_key`: with an idempotency key it acts once, however often it is sent;
+    `changes_nothing`: so it does without one."""
 
     method: str
     url: str | httpx2.URL
@@ -25,6 +28,17 @@ class ApiRequest(Struct, Generic[T], frozen=True):
     headers: Mapping[str, str] = {}
     check: Callable[[httpx2.Response], None] = check
     wait_s: float = 0.0
+    takes_key: bool = False
+    changes_nothing: bool = False
+
+    @property
+    def has_key(self) -> bool:
+        return KEY in self.headers
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a second sending cannot act twice."""
+        return self.method in ("GET", "PUT") or self.has_key or self.changes_nothing
 
 
 class PagedRequest(Struct, Generic[T], frozen=True):
@@ -41,6 +55,11 @@ def get(path: str | httpx2.URL, kind: type[T]) -> ApiRequest[T]:
 
 def post(url: str | httpx2.URL, kind: type[T], content: bytes = b"", headers: Mapping[str, str] = {}) -> ApiRequest[T]:
     return ApiRequest("POST", url, partial(decode, kind=kind), content, headers)
+
+
+def post_once(url: str, kind: type[T], content: bytes, idempotency_key: str | None) -> ApiRequest[T]:
+    """A POST that acts once with a key, however often it is sent; the client makes one if None is given."""
+    return ApiRequest("POST", url, partial(decode, kind=kind), content, keyed(idempotency_key), takes_key=True)
 
 
 def with_query(path: str, query: Mapping[str, str | Sequence[str] | None]) -> httpx2.URL:
@@ -60,7 +79,7 @@ def truth(value: bool | None) -> str | None:
 
 def keyed(idempotency_key: str | None) -> dict[str, str]:
     """The headers of a request that can be repeated safely with this key."""
-    return {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+    return {} if idempotency_key is None else {KEY: idempotency_key}
 
 
 def page_limit(limit: int | None, most: int) -> str:

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
-
-import httpx2
 
 from penstock.client import calls, requests, workflow_requests
 from penstock.client.access import requests as access_requests
 from penstock.client.address import TIMEOUT_S
 from penstock.client.api_request import ApiRequest, PagedRequest
 from penstock.client.async_connection import AsyncConnection
-from penstock.client.following import Reconnects
 from penstock.client.history import requests as history
 from penstock.client.limits import requests as limit_requests
+from penstock.client.live import asynchronous as streams
 from penstock.client.live import events as live_events
 from penstock.client.live import requests as live_requests
-from penstock.client.live.events import StreamEnd
 from penstock.client.methods import documented
 from penstock.client.operating import requests as operating
 from penstock.client.recovery import requests as recovery
-from penstock.client.responses import LostError
+from penstock.client.runs.asynchronous import AsyncRunHandle
+from penstock.client.runs.starting import Definable, wanted
+from penstock.client.sending.retries import RETRIES
 from penstock.client.views import ChunkView, EventView, LogLineView
-from penstock.engine.errors import Unavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
-L = TypeVar("L", LogLineView, ChunkView)
 
 
 def _sent(make: Callable[P, ApiRequest[T]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
@@ -54,13 +50,17 @@ class AsyncClient:
     """Owned by its caller, an asynchronous context manager; one connection pool for its lifetime, for the event loop
     that it is first used in. Several tasks may use it at once.
 
-    A request that is not answered within `timeout_s` seconds raises Unavailable: what the service did is unknown.
+    A request that is not answered within `timeout_s` seconds raises UnavailableError, or is sent again: what the
+    service did is unknown.
     """
 
-    def __init__(self, base_url: str, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        """`token` is the service's API token. Raises Invalid when `base_url` is no http:// or https:// address, or the
-        token cannot be sent."""
-        self._service = AsyncConnection(base_url, token, timeout_s)
+    def __init__(
+        self, base_url: str, token: str | None = None, timeout_s: float = TIMEOUT_S, *, retries: int = RETRIES
+    ) -> None:
+        """`token` is the service's API token. A request is sent again up to `retries` times where that cannot act
+        twice; 0 switches that off. Raises Invalid when `base_url` is no http:// or https:// address, or the token
+        cannot be sent."""
+        self._service = AsyncConnection(base_url, token, timeout_s, retries)
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,7 +83,7 @@ class AsyncClient:
     call = _sent(calls.call)
     start = _sent(requests.start)
     bulk = _sent(requests.bulk)
-    run = _sent(requests.run)
+    get_run = _sent(requests.get_run)
     run_at = _sent(history.run_at)
     diff = _sent(history.diff)
     graph = _sent(history.graph)
@@ -153,56 +153,43 @@ class AsyncClient:
     ) -> AsyncGenerator[LogLineView]:
         """As `logs`, then live, until the step or the run ends. A lost connection is resumed where it broke. Raises as
         `follow`, and as `logs`."""
-        return self._live(live_requests.logs_url(run_id, step, level, text, 0), live_events.line, after)
+        return streams.lines(
+            self._service, live_requests.logs_url(run_id, step, level, text, 0), live_events.line, after
+        )
 
     def chunks(self, run_id: str, *, step: str | None = None) -> AsyncGenerator[ChunkView]:
         """What the steps of a run stream, from the first chunk on and live, until the step or the run ends. Raises as
         `follow`."""
-        return self._live(live_requests.chunks_url(run_id, step), live_events.chunk, 0)
-
-    async def _live(
-        self, url: httpx2.URL, read: Callable[[httpx2.ServerSentEvent], L | None], after: int
-    ) -> AsyncGenerator[L]:
-        reconnects = Reconnects()
-        while True:
-            try:
-                async with self._service.listen(url, after, read) as stream:
-                    reconnects.connected()
-                    async for said in stream:
-                        after = said.seq or after
-                        yield said
-            except StreamEnd:
-                return
-            except LostError:
-                pass
-            except Unavailable as error:
-                reconnects.failed(error)
-            await asyncio.sleep(reconnects.pause_s)
+        return streams.lines(self._service, live_requests.chunks_url(run_id, step), live_events.chunk, 0)
 
     async def events(self, run_id: str, after: int = 0) -> list[EventView]:
         """The history of a run after stream sequence `after`, as far as it goes now. Raises NotFound."""
         return [event async for event in self._service.items(requests.events(run_id, after))]
 
-    async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[EventView]:
+    def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[EventView]:
         """The history of a run after stream sequence `after`, live, until the run ends. A lost connection is resumed
-        where it broke.
+        where it broke: every event comes once.
 
-        Raises NotFound, and Unavailable when the first connection fails, or RECONNECTS_MAX in a row do later.
+        Raises NotFound, and Unavailable when the first connection cannot be made, or ten in a row cannot later.
         """
-        reconnects = Reconnects()
-        while True:
-            try:
-                async with self._service.stream(run_id, after) as stream:
-                    reconnects.connected()
-                    async for event in stream:
-                        after = event.seq
-                        yield event
-                if (await self.run(run_id)).ended:
-                    for event in await self.events(run_id, after):
-                        yield event
-                    return
-            except LostError:
-                pass
-            except Unavailable as error:
-                reconnects.failed(error)
-            await asyncio.sleep(reconnects.pause_s)
+        return streams.follow(self._service, run_id, after)
+
+    def run(
+        self,
+        workflow: str | Definable,
+        input: object = None,  # noqa: A002
+        *,
+        register: bool = False,
+        idempotency_key: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> AsyncRunHandle:
+        """Start a run of a workflow, or of the latest definition of a name, and return it as an object with `result`
+        and `events`. `input` becomes JSON; bytes are JSON already. With `register` the workflow is registered before.
+
+        With asyncio, the run starts when it, or one of its methods, is awaited. Raises Invalid for an input that JSON
+        has not or that does not fit its schema, NotFound for a workflow that is not registered.
+        """
+        return AsyncRunHandle(
+            self._service,
+            wanted(workflow, input, register=register, idempotency_key=idempotency_key, labels=labels),
+        )

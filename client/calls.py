@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from penstock.client.address import segment
 from penstock.client.api_request import ApiRequest, keyed, label_texts, with_query
-from penstock.client.responses import check
+from penstock.client.responses import check, problems
 from penstock.client.views import OUTCOME
 from penstock.config.limits import CALL_MS_DEFAULT
+from penstock.engine.run.state import RUN_ENDED
 
 
 class CallResult(Struct, frozen=True):
@@ -44,7 +45,9 @@ def call(
     """
     query = {"timeout_ms": str(timeout_ms), "label": label_texts(labels)}
     url = with_query(f"/workflows/{segment(workflow)}/call", query)
-    return ApiRequest("POST", url, _result, input, keyed(idempotency_key), check_call, timeout_ms / 1000)
+    return ApiRequest(
+        "POST", url, _result, input, keyed(idempotency_key), check_call, timeout_ms / 1000, takes_key=True
+    )
 
 
 def check_call(response: httpx2.Response) -> None:
@@ -56,5 +59,7 @@ def check_call(response: httpx2.Response) -> None:
 def _result(response: httpx2.Response) -> CallResult:
     headers = response.headers
     run_id = headers.get("Location", "").rpartition("/")[2]
-    body = response.content
-    return CallResult(run_id, headers.get(OUTCOME, ""), response.status_code, headers.get("Content-Type", ""), body)
+    body, kind, outcome = response.content, headers.get("Content-Type", ""), headers.get(OUTCOME, "")
+    if outcome in RUN_ENDED and not response.is_success:
+        body, kind = "\n".join(problems(response)[1]).encode(), "text/plain; charset=utf-8"
+    return CallResult(run_id, outcome, response.status_code, kind, body)

@@ -3,34 +3,30 @@ workflow_requests.py and calls.py, which also document it."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
-
-import httpx2
 
 from penstock.client import calls, requests, workflow_requests
 from penstock.client.access import requests as access_requests
 from penstock.client.address import TIMEOUT_S
 from penstock.client.api_request import ApiRequest, PagedRequest
 from penstock.client.connection import BlockingConnection
-from penstock.client.following import Reconnects
 from penstock.client.history import requests as history
 from penstock.client.limits import requests as limit_requests
+from penstock.client.live import blocking as streams
 from penstock.client.live import events as live_events
 from penstock.client.live import requests as live_requests
-from penstock.client.live.events import StreamEnd
 from penstock.client.methods import documented
 from penstock.client.operating import requests as operating
 from penstock.client.recovery import requests as recovery
-from penstock.client.responses import LostError
+from penstock.client.runs.blocking import RunHandle
+from penstock.client.runs.starting import Definable, wanted
+from penstock.client.sending.retries import RETRIES
 from penstock.client.views import ChunkView, EventView, LogLineView
-from penstock.engine.errors import Unavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
-L = TypeVar("L", LogLineView, ChunkView)
 
 
 def _sent(make: Callable[P, ApiRequest[T]]) -> Callable[Concatenate[Client, P], T]:
@@ -55,13 +51,17 @@ class Client:
     """Owned by its caller, a context manager; one connection pool for its lifetime. Not for use by several threads at
     once.
 
-    A request that is not answered within `timeout_s` seconds raises Unavailable: what the service did is unknown.
+    A request that is not answered within `timeout_s` seconds raises UnavailableError, or is sent again: what the
+    service did is unknown.
     """
 
-    def __init__(self, base_url: str, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        """`token` is the service's API token. Raises Invalid when `base_url` is no http:// or https:// address, or the
-        token cannot be sent."""
-        self._service = BlockingConnection(base_url, token, timeout_s)
+    def __init__(
+        self, base_url: str, token: str | None = None, timeout_s: float = TIMEOUT_S, *, retries: int = RETRIES
+    ) -> None:
+        """`token` is the service's API token. A request is sent again up to `retries` times where that cannot act
+        twice; 0 switches that off. Raises Invalid when `base_url` is no http:// or https:// address, or the token
+        cannot be sent."""
+        self._service = BlockingConnection(base_url, token, timeout_s, retries)
 
     def __enter__(self) -> Self:
         return self
@@ -84,7 +84,7 @@ class Client:
     call = _sent(calls.call)
     start = _sent(requests.start)
     bulk = _sent(requests.bulk)
-    run = _sent(requests.run)
+    get_run = _sent(requests.get_run)
     run_at = _sent(history.run_at)
     diff = _sent(history.diff)
     graph = _sent(history.graph)
@@ -154,29 +154,14 @@ class Client:
     ) -> Iterator[LogLineView]:
         """As `logs`, then live, until the step or the run ends. A lost connection is resumed where it broke. Raises as
         `follow`, and as `logs`."""
-        return self._live(live_requests.logs_url(run_id, step, level, text, 0), live_events.line, after)
+        return streams.lines(
+            self._service, live_requests.logs_url(run_id, step, level, text, 0), live_events.line, after
+        )
 
     def chunks(self, run_id: str, *, step: str | None = None) -> Iterator[ChunkView]:
         """What the steps of a run stream, from the first chunk on and live, until the step or the run ends. Raises as
         `follow`."""
-        return self._live(live_requests.chunks_url(run_id, step), live_events.chunk, 0)
-
-    def _live(self, url: httpx2.URL, read: Callable[[httpx2.ServerSentEvent], L | None], after: int) -> Iterator[L]:
-        reconnects = Reconnects()
-        while True:
-            try:
-                with self._service.listen(url, after, read) as stream:
-                    reconnects.connected()
-                    for said in stream:
-                        after = said.seq or after
-                        yield said
-            except StreamEnd:
-                return
-            except LostError:
-                pass
-            except Unavailable as error:
-                reconnects.failed(error)
-            time.sleep(reconnects.pause_s)
+        return streams.lines(self._service, live_requests.chunks_url(run_id, step), live_events.chunk, 0)
 
     def events(self, run_id: str, after: int = 0) -> list[EventView]:
         """The history of a run after stream sequence `after`, as far as it goes now. Raises NotFound."""
@@ -184,23 +169,28 @@ class Client:
 
     def follow(self, run_id: str, after: int = 0) -> Iterator[EventView]:
         """The history of a run after stream sequence `after`, live, until the run ends. A lost connection is resumed
-        where it broke.
+        where it broke: every event comes once.
 
-        Raises NotFound, and Unavailable when the first connection fails, or RECONNECTS_MAX in a row do later.
+        Raises NotFound, and Unavailable when the first connection cannot be made, or ten in a row cannot later.
         """
-        reconnects = Reconnects()
-        while True:
-            try:
-                with self._service.stream(run_id, after) as stream:
-                    reconnects.connected()
-                    for event in stream:
-                        after = event.seq
-                        yield event
-                if self.run(run_id).ended:
-                    yield from self.events(run_id, after)
-                    return
-            except LostError:
-                pass
-            except Unavailable as error:
-                reconnects.failed(error)
-            time.sleep(reconnects.pause_s)
+        return streams.follow(self._service, run_id, after)
+
+    def run(
+        self,
+        workflow: str | Definable,
+        input: object = None,  # noqa: A002
+        *,
+        register: bool = False,
+        idempotency_key: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> RunHandle:
+        """Start a run of a workflow, or of the latest definition of a name, and return it as an object with `result`
+        and `events`. `input` becomes JSON; bytes are JSON already. With `register` the workflow is registered before.
+
+        With asyncio, the run starts when it, or one of its methods, is awaited. Raises Invalid for an input that JSON
+        has not or that does not fit its schema, NotFound for a workflow that is not registered.
+        """
+        return RunHandle(
+            self._service,
+            wanted(workflow, input, register=register, idempotency_key=idempotency_key, labels=labels),
+        )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
@@ -12,6 +13,8 @@ import httpx2
 from penstock.client import responses
 from penstock.client.address import options, segment, stream_timeout
 from penstock.client.api_request import ApiRequest, PagedRequest
+from penstock.client.sending.errors import ServiceError
+from penstock.client.sending.retries import Retries
 from penstock.client.views import EventView
 from penstock.config.limits import BODY_BYTES_MAX
 from penstock.config.process.trace_headers import trace_headers
@@ -23,22 +26,32 @@ SSE = httpx2.ServerSentEvent
 class BlockingConnection:
     """Owned by a Client; one connection pool for its lifetime."""
 
-    def __init__(self, base_url: str, token: str | None, timeout_s: float) -> None:
+    def __init__(self, base_url: str, token: str | None, timeout_s: float, retries: int) -> None:
         """Raises Invalid when `base_url` is no http:// or https:// address, or the token cannot be sent."""
         self._timeout_s = timeout_s
+        self.retries = retries
         self._http = httpx2.Client(**options(base_url, token, timeout_s))
 
     def close(self) -> None:
         self._http.close()
 
     def send(self, request: ApiRequest[T]) -> T:
-        """The result of a request. Raises the error that its response stands for."""
+        """The result of a request, which is sent again where that is safe. Raises the error that its response stands
+        for."""
+        retries = Retries(request, self.retries)
+        while True:
+            try:
+                return self._send(request, retries.headers)
+            except ServiceError as error:
+                time.sleep(retries.pause_s(error))
+
+    def _send(self, request: ApiRequest[T], headers: Mapping[str, str]) -> T:
         with responses.translated():
             response = self._http.request(
                 request.method,
                 request.url,
                 content=request.content,
-                headers={**request.headers, **trace_headers()},
+                headers={**headers, **trace_headers()},
                 timeout=self._timeout_s + request.wait_s,
             )
         request.check(response)

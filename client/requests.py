@@ -1,8 +1,8 @@
 """The requests of the API as values: what is sent, and how the response is read. Nothing here is sent.
 
 A function makes each of them. Client and AsyncClient have a method for every function, with its name, parameters and
-docstring: what is written here is what their users read. Every method raises the errors of responses.py: Invalid,
-Denied, Forbidden, NotFound, Conflict, TooLarge, Unavailable (outcome unknown), PenstockError.
+docstring: what is written here is what their users read. Every method raises the errors of sending/errors.py; here they
+are named without "Error" at the end.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from penstock.client.api_request import (
     ApiRequest,
     PagedRequest,
     get,
-    keyed,
     label_texts,
     page_limit,
     post,
+    post_once,
     truth,
     with_query,
 )
@@ -79,8 +79,8 @@ def start(
     """Start a run, now or at an RFC 3339 time, of the latest definition or of a `version`; `input` is JSON, at most
     1 MiB. The run is found by its `labels`, and expressions read them.
 
-    Raises NotFound for an unknown workflow, Invalid for an input that does not fit its schema. After Unavailable, only
-    the same `idempotency_key` makes a second try safe.
+    Raises NotFound for an unknown workflow, Invalid for an input that does not fit its schema. It is sent again after
+    Unavailable; only the same `idempotency_key` makes a second call safe.
     """
     body = RunStart(
         workflow,
@@ -89,7 +89,7 @@ def start(
         UNSET if version is None else version,
         labels or UNSET,
     )
-    return post("/runs", StartedRun, msgspec.json.encode(body), keyed(idempotency_key))
+    return post_once("/runs", StartedRun, msgspec.json.encode(body), idempotency_key)
 
 
 def bulk(
@@ -105,15 +105,15 @@ def bulk(
 
     `labels` are those of every run, `run_labels` those of each, in the same order.
 
-    Raises NotFound for an unknown workflow, Invalid that names every input that does not fit. After Unavailable, only
-    the same `idempotency_key` makes a second try safe.
+    Raises NotFound for an unknown workflow, Invalid that names every input that does not fit. It is sent again after
+    Unavailable; only the same `idempotency_key` makes a second call safe.
     """
     given = UNSET if version is None else version
     body = BulkStart(workflow, [Raw(one) for one in inputs], given, labels or UNSET, run_labels or UNSET)
-    return post("/runs/bulk", BulkStarted, msgspec.json.encode(body), keyed(idempotency_key))
+    return post_once("/runs/bulk", BulkStarted, msgspec.json.encode(body), idempotency_key)
 
 
-def run(run_id: str) -> ApiRequest[RunView]:
+def get_run(run_id: str) -> ApiRequest[RunView]:
     """One run with its steps, as it is now. Raises NotFound."""
     return get(f"/runs/{segment(run_id)}", RunView)
 
@@ -372,15 +372,16 @@ def fire_trigger(name: str, payload: bytes | None = None) -> ApiRequest[FiredRun
 
 def test_trigger(name: str, payload: bytes | None = None) -> ApiRequest[TrialView]:  # noqa: PT028 - is no test
     """What the trigger would do with this JSON as its event; nothing is started. Raises NotFound."""
-    return post(f"/triggers/{segment(name)}/test", TrialView, payload or b"")
+    read = partial(decode, kind=TrialView)
+    return ApiRequest("POST", f"/triggers/{segment(name)}/test", read, payload or b"", changes_nothing=True)
 
 
 def send_event(name: str, body: bytes = b"null", *, idempotency_key: str | None = None) -> ApiRequest[SentEvent]:
     """Send an event, for event triggers; `body` is JSON, at most 1 MiB.
 
-    Raises Invalid for a bad name, TooLarge. After Unavailable, only the same `idempotency_key` makes a second try safe.
+    Raises Invalid for a bad name, TooLarge. Only the same `idempotency_key` makes a second call safe.
     """
-    return post(f"/events/{segment(name)}", SentEvent, body, keyed(idempotency_key))
+    return post_once(f"/events/{segment(name)}", SentEvent, body, idempotency_key)
 
 
 def tasks() -> ApiRequest[list[TaskQueueView]]:

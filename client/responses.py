@@ -1,36 +1,34 @@
-"""What a response means: its body as a struct, or the engine's error that its status stands for.
+"""What a response means: its body as a struct, or the error that its status stands for (sending/errors.py).
 
-400 is Invalid, 401 Denied, 403 Forbidden, 404 NotFound, 409 Conflict, 413 TooLarge, 503 Unavailable, anything else that
-is no success PenstockError. Without a response it is Unavailable, or Unreachable when the request was not even sent.
+Without a response it is UnavailableError, or Unreachable when the request was not even sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 import httpx2
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
+from penstock.client.sending.errors import BY_STATUS, ServiceError, UnavailableError, Unreachable
 from penstock.client.views import EventView
-from penstock.engine import errors
 
-ERRORS: Mapping[int, type[errors.PenstockError]] = {
-    401: errors.Denied,
-    403: errors.Forbidden,
-    404: errors.NotFound,
-    409: errors.Conflict,
-    413: errors.TooLarge,
-    503: errors.Unavailable,
-}
+PROBLEM = "application/problem+json"
+PROBLEM_TYPE = "urn:penstock:problem:"
 
 T = TypeVar("T")
 
 
-class Unreachable(errors.Unavailable):
-    """No service listens at that address: the request was not sent."""
+class _Problem(Struct, frozen=True):
+    """RFC 9457, as far as it is read."""
+
+    type: str = ""
+    problems: list[str] = []
 
 
 class LostError(Exception):
@@ -41,18 +39,51 @@ def check(response: httpx2.Response) -> None:
     """Raise the error that a response stands for; its body must have been read."""
     if response.is_success:
         return
+    code, found = problems(response)
+    raise BY_STATUS.get(response.status_code, ServiceError)(
+        *found,
+        status=response.status_code,
+        code=code,
+        request=_request(response.request),
+        retry_after_s=_retry_after_s(response.headers.get("Retry-After", "")),
+    )
+
+
+def problems(response: httpx2.Response) -> tuple[str | None, list[str]]:
+    """The permanent name of the kind of error, if the response has it, and what is wrong: one text or more."""
+    if response.headers.get("Content-Type", "").startswith(PROBLEM):
+        with suppress(msgspec.MsgspecError):
+            found = msgspec.json.decode(response.content, type=_Problem)
+            if found.problems:
+                return found.type.removeprefix(PROBLEM_TYPE) or None, found.problems
     text = response.text.strip() or f"the service answered {response.status_code} {response.reason_phrase}"
-    if response.status_code == httpx2.codes.BAD_REQUEST:
-        raise errors.Invalid(*text.splitlines())
-    raise ERRORS.get(response.status_code, errors.PenstockError)(text)
+    return None, text.splitlines()
+
+
+def _retry_after_s(text: str) -> float | None:
+    """The seconds of a Retry-After header, which has a number or a date; None without one that can be read."""
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except ValueError:
+        return None
+
+
+def _request(request: httpx2.Request) -> str:
+    return f"{request.method} {request.url.path}"
 
 
 def decode(response: httpx2.Response, kind: type[T]) -> T:
-    """The body as `kind`. Raises PenstockError when it is something else."""
+    """The body as `kind`. Raises ServiceError when it is something else."""
     try:
         return msgspec.json.decode(response.content, type=kind)
     except msgspec.MsgspecError as error:
-        raise errors.PenstockError(f"{response.url} answered what this client cannot read: {error}") from error
+        raise ServiceError(
+            f"{response.url} answered what this client cannot read: {error}",
+            status=response.status_code,
+            request=_request(response.request),
+        ) from error
 
 
 def next_page(response: httpx2.Response) -> httpx2.URL | None:
@@ -71,22 +102,28 @@ def event(message: httpx2.ServerSentEvent) -> EventView | None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Translate the errors of a request that has no response. Raises Unreachable, Unavailable."""
+    """Translate the errors of a request that has no response. Raises Unreachable, UnavailableError."""
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-        raise Unreachable(f"the service cannot be reached: {_text(error)}") from error
+        raise Unreachable(f"the service cannot be reached: {_text(error)}", request=_request(error.request)) from error
     except httpx2.RequestError as error:
-        raise errors.Unavailable(f"no answer from the service, what it did is unknown: {_text(error)}") from error
+        raise UnavailableError(
+            f"no answer from the service, what it did is unknown: {_text(error)}", request=_request(error.request)
+        ) from error
 
 
 @contextmanager
 def translated_stream(response: httpx2.Response) -> Iterator[None]:
-    """Translate the errors of a stream that has begun. Raises LostError, or PenstockError when it is unreadable."""
+    """Translate the errors of a stream that has begun. Raises LostError, or ServiceError when it is unreadable."""
     try:
         yield
     except (httpx2.SSEError, msgspec.MsgspecError, ValueError) as error:
-        raise errors.PenstockError(f"{response.url} answered a stream that this client cannot read: {error}") from error
+        raise ServiceError(
+            f"{response.url} answered a stream that this client cannot read: {error}",
+            status=response.status_code,
+            request=_request(response.request),
+        ) from error
     except httpx2.TransportError as error:
         raise LostError from error
 

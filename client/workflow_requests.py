@@ -7,7 +7,7 @@ from functools import partial
 from msgspec import Raw
 
 from penstock.client.address import segment
-from penstock.client.api_request import ApiRequest, get, post, with_query
+from penstock.client.api_request import ApiRequest, get, with_query
 from penstock.client.responses import decode
 from penstock.client.views import Deleted, Registered, VersionView, WorkflowSummary
 from penstock.engine.definition.definitions import WorkflowDef, from_json
@@ -18,7 +18,7 @@ def register(definition: bytes) -> ApiRequest[Registered]:
 
     Raises Invalid that names every problem of the definition.
     """
-    return post("/workflows", Registered, definition)
+    return ApiRequest("POST", "/workflows", partial(decode, kind=Registered), definition, changes_nothing=True)
 
 
 def workflows() -> ApiRequest[list[WorkflowDef]]:

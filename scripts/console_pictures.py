@@ -150,7 +150,7 @@ def _labelled(name: str, value: str) -> Callable[[RunView], bool]:
 
 
 def _completed(api: Client, run: RunView) -> set[str]:
-    return {name for name, step in api.run(run.run_id).steps.items() if step.status == "completed"}
+    return {name for name, step in api.get_run(run.run_id).steps.items() if step.status == "completed"}
 
 
 def _found(find: Callable[[], T | None]) -> T:

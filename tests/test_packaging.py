@@ -28,6 +28,53 @@ PACKAGES = (
 )
 SHIPPED = (*PACKAGES, "docs", "examples", "scripts", "tests", ".ci")
 PAGES = "https://github.com/penstock-workflows/penstock/blob/main/"
+PURELIB = sysconfig.get_path("purelib")
+PROGRAM = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock import AsyncClient, Client, Workflow
+from penstock.client import NotFoundError, RunFailedError, ToCancel
+
+
+@dataclass
+class Receipt:
+    total: float
+
+
+flow = Workflow("order")
+
+
+def blocking() -> str | None:
+    with Client("http://localhost:8080", retries=5) as client:
+        run = client.run(flow, {"id": 1}, register=True)
+        receipt: Receipt = run.result(timeout=30, type=Receipt)
+        wrong: int = run.result(type=Receipt)  # wrong
+        try:
+            total: int = client.bulk("order", [b"1"]).total
+            client.cancel_all(ToCancel(workflow_id="order"))
+            names: list[str] = [one.run_id for one in client.runs(limit=3)]
+            names = [event.type for event in run.events()]
+            client.start(7)  # wrong
+            client.no_such_method()  # wrong
+        except NotFoundError as error:
+            status: int | None = error.status
+            return error.code or error.offender
+        except RunFailedError as error:
+            return error.run_id + error.status
+        return names[total] + str(receipt.total + wrong)
+
+
+async def asynchronous() -> list[str]:
+    async with AsyncClient("http://localhost:8080", token="t") as client:
+        receipt: Receipt = await client.run(flow).result(timeout=1.5, type=Receipt)
+        run = await client.run("order", receipt)
+        found: str = run.run_id
+        unawaited: str = client.get_run(found).status  # wrong
+        kinds: list[str] = [event.type async for event in run.events()]
+        return [*kinds, found, unawaited, (await client.get_run(found)).status]
+"""
 HEAVY = ("rich", "jsonschema_rs", "structlog", "falcon", "gunicorn", "httpx2", "uvloop", "nats")
 
 
@@ -160,3 +207,32 @@ def test_pyright_knows_the_type_of_everything_that_a_worker_uses(built: Path, tm
     assert [] == [
         one["name"] for one in (*public, *theirs) if not one["isTypeKnown"] and not one["name"].endswith("__init__")
     ]
+
+
+def test_a_program_with_the_client_passes_the_type_checkers_from_the_wheel(built: Path, tmp_path: Path) -> None:
+    """mypy --strict and pyright find what is wrong in it, and nothing else."""
+    [wheel] = built.glob("*.whl")
+    site = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    wrong = {number for number, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith("# wrong")}
+    environ = {**os.environ, "MYPYPATH": str(site), "PYTHONPATH": os.pathsep.join((str(site), PURELIB))}
+
+    options = ["--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}", "--no-error-summary"]
+    mypy = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, str(program)],
+        **(how := {"cwd": tmp_path, "env": environ, "capture_output": True, "text": True}),
+        check=False,
+    )
+    pyright = subprocess.run(
+        [Path(sys.executable).with_name("pyright"), "--pythonpath", sys.executable, "--outputjson", str(program)],
+        **how,
+        check=False,
+    )
+
+    by_mypy = {int(line.split(":")[1]) for line in mypy.stdout.splitlines() if ": error: " in line}
+    assert wrong == by_mypy, mypy.stdout + mypy.stderr
+    found = json.loads(pyright.stdout[pyright.stdout.index("{") :])["generalDiagnostics"]
+    by_pyright = {one["range"]["start"]["line"] + 1 for one in found if one["severity"] == "error"}
+    assert wrong == by_pyright, found

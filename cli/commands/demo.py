@@ -123,7 +123,7 @@ def _followed(client: Client, run_id: str) -> RunView:
         return run_view.watch_live(client, run_id)
     for event in client.follow(run_id):
         _say(run_view.event_line(event))
-    return client.run(run_id)
+    return client.get_run(run_id)
 
 
 def _show(run: RunView, expected: dict[str, Any]) -> None:

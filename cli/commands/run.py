@@ -118,7 +118,7 @@ def status(session: Session, run_id: str, wait: bool) -> None:
     if wait:
         _finish(session, run_id)
     else:
-        found = client.run(run_id)
+        found = client.get_run(run_id)
         output.show(found, lambda: _describe(client, found))
 
 
@@ -220,9 +220,9 @@ def watch(session: Session, run_id: str, page: bool) -> None:
     if run_view.is_live():
         _exit_code(_live(client, run_id))
     else:
-        client.run(run_id)
+        client.get_run(run_id)
         run_view.print_events(client.follow(run_id))
-        _exit_code(client.run(run_id))
+        _exit_code(client.get_run(run_id))
 
 
 @run.command()
@@ -318,7 +318,7 @@ def _ended(session: Session, run_id: str) -> RunView:
     with waiting.explaining(session, run_id) as progress:
         for _ in client.follow(run_id):
             progress()
-    return client.run(run_id)
+    return client.get_run(run_id)
 
 
 def _exit_code(found: RunView) -> None:

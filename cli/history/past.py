@@ -34,7 +34,7 @@ def show(session: Session, run_id: str, seq: int | None) -> None:
     from penstock.cli.terminal import run_view
 
     client = session.client()
-    found = client.run(run_id) if seq is None else client.run_at(run_id, seq)
+    found = client.get_run(run_id) if seq is None else client.run_at(run_id, seq)
     output.show(found, lambda: run_view.describe(found, past=seq is not None))
 
 

@@ -186,12 +186,12 @@ def watch_live(
     from rich import get_console
     from rich.live import Live
 
-    run, failures = client.run(run_id), 0
+    run, failures = client.get_run(run_id), 0
     with Live(_drawn(run, get_console().width), auto_refresh=False, transient=transient) as live:
         while not run.ended:
             time.sleep(REFRESH_S * 2**failures)
             try:
-                run, failures = client.run(run_id), 0
+                run, failures = client.get_run(run_id), 0
             except Unavailable:
                 failures += 1
                 if failures > FAILURES_MAX:

@@ -35,12 +35,12 @@ class Session(NamedTuple):
     token: str | None
 
     def client(self) -> Client:
-        """The command's only one; closed when the command ends."""
+        """The command's only one; closed when the command ends. A person repeats a command, not the client."""
         from penstock.client import Client
 
         context = click.get_current_context()
         if CLIENT not in context.meta:
-            context.meta[CLIENT] = context.find_root().with_resource(Client(self.url, self.token))
+            context.meta[CLIENT] = context.find_root().with_resource(Client(self.url, self.token, retries=0))
         client: Client = context.meta[CLIENT]
         return client
 

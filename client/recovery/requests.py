@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from penstock.client.address import segment
-from penstock.client.api_request import ApiRequest, keyed, post
+from penstock.client.api_request import ApiRequest, post, post_once
 from penstock.client.bodies import RerunOptions, StepOutput, ToPrune, ToRerun
 from penstock.client.recovery.views import BulkPruned, BulkRerun, OverriddenStep, RepeatedRun, RetriedStep
 
@@ -27,13 +27,13 @@ def rerun(
     `outputs` (by step) are JSON, in place of what the run had; `latest` takes the newest definition, `labels` replaces
     those of the run.
 
-    Raises NotFound, Invalid for a step that it does not have, Conflict when it has not ended. After Unavailable, only
-    the same `idempotency_key` makes a second try safe.
+    Raises NotFound, Invalid for a step that it does not have, Conflict when it has not ended. Only the same
+    `idempotency_key` makes a second call safe.
     """
     given = {step_id: Raw(output) for step_id, output in (outputs or {}).items()}
     named = None if labels is None else dict(labels)
     body = RerunOptions(from_step, UNSET if input is None else Raw(input), given, latest, named)
-    return post(f"/runs/{segment(run_id)}/rerun", RepeatedRun, msgspec.json.encode(body), keyed(idempotency_key))
+    return post_once(f"/runs/{segment(run_id)}/rerun", RepeatedRun, msgspec.json.encode(body), idempotency_key)
 
 
 def rerun_all(matching: ToRerun) -> ApiRequest[BulkRerun]:

@@ -87,7 +87,7 @@ class Opening:
         """Approve the step once it waits."""
 
         def act() -> float | None:
-            run = self._client.run(run_id)
+            run = self._client.get_run(run_id)
             if run.ended:
                 return None
             if (found := run.steps.get(step)) is None or found.status != "running":
@@ -101,7 +101,7 @@ class Opening:
         """Rerun a failed run from this step."""
 
         def act() -> float | None:
-            run = self._client.run(run_id)
+            run = self._client.get_run(run_id)
             if run.status == RunStatus.FAILED:
                 self._client.rerun(run_id, step)
             return None if run.ended else LOOK_AGAIN_S
@@ -112,7 +112,7 @@ class Opening:
         """Pause a run once it has begun."""
 
         def act() -> float | None:
-            run = self._client.run(run_id)
+            run = self._client.get_run(run_id)
             if not run.ended and not any(step.status == "completed" for step in run.steps.values()):
                 return LOOK_AGAIN_S
             if not run.ended:

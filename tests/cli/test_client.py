@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 
-from penstock.client import following
+from penstock.client.api_request import ApiRequest
+from penstock.client.sending import errors as api
+from penstock.client.sending import following, retries
 from penstock.engine import errors
 from tests.cli.conftest import Answer, Service, stream
 from tests.support.clients import Connect, connect_async, connect_blocking
@@ -36,28 +40,141 @@ def connect(request: pytest.FixtureRequest) -> Connect:
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "RECONNECT_S", 0.001)
     monkeypatch.setattr(following, "RECONNECT_S_MAX", 0.001)
+    monkeypatch.setattr(retries, "PAUSE_S", 0.001)
 
 
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, errors.Invalid),
-        (401, errors.Denied),
-        (404, errors.NotFound),
-        (409, errors.Conflict),
-        (413, errors.TooLarge),
-        (503, errors.Unavailable),
-        (500, errors.PenstockError),
-        (302, errors.PenstockError),
+        (400, api.InvalidError),
+        (401, api.UnauthorizedError),
+        (403, api.ForbiddenError),
+        (404, api.NotFoundError),
+        (409, api.ConflictError),
+        (413, api.TooLargeError),
+        (429, api.OverloadedError),
+        (502, api.UnavailableError),
+        (503, api.UnavailableError),
+        (500, api.ServiceError),
+        (302, api.ServiceError),
     ],
 )
-def test_error_answers_become_the_engines_errors(
-    connect: Connect, service: Service, status: int, kind: type[errors.PenstockError]
+def test_error_answers_become_the_error_of_their_status(
+    connect: Connect, service: Service, status: int, kind: type[api.ServiceError]
 ) -> None:
     service.on("GET /runs/r", Answer(b"one\ntwo\n", status))
     with connect(service.url) as client, pytest.raises(errors.PenstockError, match="one\ntwo") as caught:
-        client.run("r")
+        client.get_run("r")
     assert kind is type(caught.value)
+    assert isinstance(caught.value, api.ServiceError)
+    assert (status, None, "GET /runs/r") == (caught.value.status, caught.value.code, caught.value.request)
+    assert (("one", "two"), None) == (caught.value.problems, caught.value.offender)
+
+
+@pytest.mark.parametrize(
+    ("kind", "meaning"),
+    [
+        (api.InvalidError, errors.Invalid),
+        (api.UnauthorizedError, errors.Denied),
+        (api.ForbiddenError, errors.Forbidden),
+        (api.NotFoundError, errors.NotFound),
+        (api.ConflictError, errors.Conflict),
+        (api.TooLargeError, errors.TooLarge),
+        (api.OverloadedError, errors.Unavailable),
+    ],
+)
+def test_errors_of_the_api_are_errors_of_the_same_meaning(
+    kind: type[api.ServiceError], meaning: type[errors.PenstockError]
+) -> None:
+    assert issubclass(kind, meaning)
+    assert issubclass(kind, api.NotAllowedError) == (kind in (api.UnauthorizedError, api.ForbiddenError))
+
+
+def test_an_error_has_the_code_and_the_offender_that_the_service_names(connect: Connect, service: Service) -> None:
+    problem = {"type": "urn:penstock:problem:not-found", "problems": ['there is no workflow "a \\"b\\""', "two"]}
+    headers = {"Content-Type": "application/problem+json"}
+    service.on("POST /runs", Answer(json.dumps(problem).encode(), 404, headers))
+    with connect(service.url) as client, pytest.raises(api.NotFoundError) as caught:
+        client.start("w")
+    found = caught.value
+    assert ("not-found", 404, 'a "b"', "POST /runs") == (found.code, found.status, found.offender, found.request)
+    assert 'there is no workflow "a \\"b\\""\ntwo' == str(found)
+    assert service.requests[0].headers["accept"].startswith("application/problem+json")
+
+
+def test_what_cannot_act_twice_is_sent_again_and_the_rest_is_not(connect: Connect, service: Service) -> None:
+    down, broken = Answer(b"down\n", 503), Answer(b"{", 201, length=100)
+    service.on("GET /runs/r", down, broken, RUN)
+    service.on("POST /runs", broken, down, {"run_id": "r"})
+    service.on("POST /workflows", down, {"name": "w"})
+    service.on("POST /runs/r/cancel", down, {"run_id": "r"})
+    service.on("POST /runs/r/resume", broken, {"run_id": "r"})
+    with connect(service.url) as client:
+        assert "r" == client.get_run("r").run_id
+        assert "r" == client.start("w").run_id
+        assert "w" == client.register(b"{}").name
+        with pytest.raises(api.UnavailableError):
+            client.cancel("r")
+        with pytest.raises(api.UnavailableError, match="what it did is unknown"):
+            client.resume("r")
+    sent = [request for request in service.requests if request.line == "POST /runs"]
+    assert [3, 3, 2, 1, 1] == [
+        len([one for one in service.requests if one.line == line])
+        for line in ("GET /runs/r", "POST /runs", "POST /workflows", "POST /runs/r/cancel", "POST /runs/r/resume")
+    ]
+    assert 1 == len({request.headers["idempotency-key"] for request in sent})
+
+
+def test_what_was_refused_as_too_much_is_sent_again_whatever_it_is(connect: Connect, service: Service) -> None:
+    service.on("POST /runs/r/cancel", Answer(b"slowly\n", 429), {"run_id": "r"})
+    with connect(service.url) as client:
+        assert "r" == client.cancel("r").run_id
+
+
+def test_retries_end_and_can_be_switched_off(connect: Connect, service: Service) -> None:
+    service.on("GET /runs/r", Answer(b"down\n", 503))
+    for most in (0, 1, retries.RETRIES):
+        service.requests.clear()
+        with connect(service.url, retries=most) as client, pytest.raises(api.UnavailableError, match="down"):
+            client.get_run("r")
+        assert 1 + most == len(service.requests)
+    service.on("POST /runs", {"run_id": "r"})
+    with connect(service.url, retries=0) as client:
+        client.start("w")
+    assert "idempotency-key" not in service.requests[-1].headers
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        ("7", 7, 7),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0.1),
+        ("in 50 s", 30, 50),
+        ("soon", 0, 0.1),
+    ],
+)
+def test_the_pause_is_what_the_service_asks_for(service: Service, text: str, least: float, most: float) -> None:
+    if text == "in 50 s":
+        text = format_datetime(datetime.now(UTC) + timedelta(seconds=50), usegmt=True)
+    service.on("GET /runs/r", Answer(b"down\n", 503, {"Retry-After": text}))
+    with connect_blocking(service.url, retries=0) as client, pytest.raises(api.UnavailableError) as caught:
+        client.get_run("r")
+    pause_s = retries.Retries(ApiRequest("GET", "/runs/r", bool), 1).pause_s(caught.value)
+    assert least <= pause_s <= most
+
+
+def test_a_service_that_asks_for_too_long_a_pause_is_not_waited_for(connect: Connect, service: Service) -> None:
+    service.on("GET /runs/r", Answer(b"down\n", 503, {"Retry-After": "61"}))
+    with connect(service.url) as client, pytest.raises(api.UnavailableError) as caught:
+        client.get_run("r")
+    assert (61, 1) == (caught.value.retry_after_s, len(service.requests))
+
+
+def test_pauses_grow_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "PAUSE_S", 1.0)
+    found = retries.Retries(ApiRequest("GET", "/", bool), 5)
+    pauses = [found.pause_s(api.UnavailableError("down")) for _ in range(5)]
+    assert all(most / 2 <= pause <= most for pause, most in zip(pauses, (1, 2, 4, 5, 5), strict=True)), pauses
 
 
 def test_invalid_names_one_problem_per_line(connect: Connect, service: Service) -> None:
@@ -83,7 +200,7 @@ def test_connection_that_breaks_in_an_answer_is_unavailable_with_unknown_outcome
 def test_answer_that_is_not_understood_is_no_crash(connect: Connect, service: Service) -> None:
     service.on("GET /runs/r", Answer(b"<html>"))
     with connect(service.url) as client, pytest.raises(errors.PenstockError, match="cannot read"):
-        client.run("r")
+        client.get_run("r")
 
 
 def test_token_and_idempotency_key_are_sent_and_input_stays_as_it_is(connect: Connect, service: Service) -> None:
@@ -167,7 +284,7 @@ def test_a_lost_connection_is_resumed_where_it_broke(connect: Connect, service: 
 def test_following_gives_up_after_enough_failures_and_at_once_at_the_start(connect: Connect, service: Service) -> None:
     down = Answer(b"down\n", 503)
     service.on("GET /runs/r/events", down)
-    with connect(service.url) as client, pytest.raises(errors.Unavailable):
+    with connect(service.url, retries=0) as client, pytest.raises(errors.Unavailable):
         list(client.follow("r"))
     assert 1 == len(service.requests)
     service.on("GET /runs/r/events", stream((3, event("workflow.started")), length=10_000), down)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from penstock.cli.terminal.live_view import bar
-from penstock.client import following
+from penstock.client.sending import following
 from penstock.client.views import ProgressView
 from tests.cli.conftest import Answer, Penstock, Service
 from tests.support.clients import Connect, connect_async, connect_blocking

@@ -34,7 +34,7 @@ def ask(api: Client, workflow: str) -> str:
 def ended(api: Client, run_id: str) -> str:
     """The status with which it has ended."""
     assert list(api.follow(run_id))
-    return api.run(run_id).status
+    return api.get_run(run_id).status
 
 
 async def test_what_waits_is_approved_and_rejected_with_a_comment(page: Page, api: Client) -> None:

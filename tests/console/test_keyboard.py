@@ -96,7 +96,7 @@ async def test_search_carries_out_actions_of_the_run_and_commands(page: Page, ap
     await page.keyboard.press("Enter")
     await page.get_by_role("dialog").get_by_role("button", name="Pause", exact=True).click()
     await expect(page.locator(".run-head").get_by_text("paused")).to_be_visible()
-    assert api.run(run_id).paused_at is not None
+    assert api.get_run(run_id).paused_at is not None
     await searched(page, "theme: dark")
     await page.keyboard.press("Enter")
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")

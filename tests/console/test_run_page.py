@@ -168,18 +168,18 @@ async def test_paused_cancelled_and_rerun_with_the_commands_that_do_the_same(pag
     await dialog.get_by_role("button", name="Pause", exact=True).click()
     await expect(dialog).to_have_count(0)
     await expect(page.locator(".run-head").get_by_text("paused")).to_be_visible()
-    assert api.run(run_id).paused_at is not None
+    assert api.get_run(run_id).paused_at is not None
 
     await page.get_by_role("button", name="Cancel…").click()
     await dialog.get_by_label("Reason").fill("no longer wanted")
     await dialog.get_by_role("button", name="Cancel", exact=True).click()
     await expect(page.locator(".run-head").get_by_text("cancelled")).to_be_visible()
-    assert "cancelled" == api.run(run_id).status
+    assert "cancelled" == api.get_run(run_id).status
 
     await page.get_by_role("button", name="Rerun…").click()
     await dialog.get_by_role("button", name="Rerun", exact=True).click()
     await expect(page.get_by_text("Rerun of")).to_be_visible()
-    [again] = api.runs(workflow=api.run(run_id).workflow_id, status="running")
+    [again] = api.runs(workflow=api.get_run(run_id).workflow_id, status="running")
     assert run_id == again.rerun_of
     api.cancel(again.run_id)
 
@@ -199,7 +199,7 @@ async def test_map_shows_its_elements_as_one_row(page: Page, api: Client) -> Non
     elements = page.get_by_role("complementary", name="Step each").locator(".elements li")
     await expect(elements).to_have_count(3)
     await expect(elements.nth(2)).to_contain_text("element 29 is broken")
-    await page.goto(f"/console/runs?workflow={api.run(run_id).workflow_id}")
+    await page.goto(f"/console/runs?workflow={api.get_run(run_id).workflow_id}")
     await expect(page.locator(f'.runs-row[data-run="{run_id}"]')).to_contain_text("3 elements of a map failed")
 
 

@@ -221,7 +221,7 @@ async def test_selected_runs_are_paused_resumed_and_cancelled(page: Page, api: C
         await expect(dialog).to_have_count(0)
         for run_id in runs:
             await expect(row(page, run_id).locator(".status")).to_have_text(seen)
-    assert {"cancelled"} == {api.run(run_id).status for run_id in runs}
+    assert {"cancelled"} == {api.get_run(run_id).status for run_id in runs}
 
 
 async def test_all_that_match_are_counted_before_they_are_cancelled(page: Page, api: Client) -> None:
@@ -242,7 +242,7 @@ async def test_all_that_match_are_counted_before_they_are_cancelled(page: Page, 
     await expect(dialog).to_have_count(0)
 
     assert {"running": 1, "cancelled": 120} == api.run_stats(workflow=name).buckets[0].counts
-    assert "running" == api.run(other).status
+    assert "running" == api.get_run(other).status
 
 
 async def test_all_of_several_workflows_that_a_text_finds_are_paused(page: Page, api: Client) -> None:
@@ -264,7 +264,7 @@ async def test_all_of_several_workflows_that_a_text_finds_are_paused(page: Page,
     await dialog.get_by_role("button", name="Pause 4 runs").click()
     await expect(dialog).to_have_count(0)
 
-    assert [True] * 4 + [False] == [api.run(run_id).paused_at is not None for run_id in (*runs, other)]
+    assert [True] * 4 + [False] == [api.get_run(run_id).paused_at is not None for run_id in (*runs, other)]
 
 
 async def test_what_is_selected_goes_in_one_request(context: BrowserContext, page: Page, api: Client) -> None:
@@ -280,7 +280,7 @@ async def test_what_is_selected_goes_in_one_request(context: BrowserContext, pag
     await expect(page.get_by_role("dialog")).to_have_count(0)
 
     assert 1 == len(asked)
-    assert ["cancelled", "cancelled", "running"] == [api.run(run_id).status for run_id in (first, second, third)]
+    assert ["cancelled", "cancelled", "running"] == [api.get_run(run_id).status for run_id in (first, second, third)]
 
 
 async def test_a_bulk_is_done_in_parts(context: BrowserContext, page: Page, api: Client) -> None:
@@ -313,7 +313,7 @@ async def test_failed_runs_are_retried_and_rerun(page: Page, api: Client) -> Non
     await dialog.get_by_role("button", name="Retry 1 run").click()
     await expect(dialog).to_have_count(0)
     await until_true(lambda: any(event.type == "workflow.resumed" for event in api.events(failed)))
-    await until_true(lambda: api.run(failed).status in RUN_ENDED)
+    await until_true(lambda: api.get_run(failed).status in RUN_ENDED)
 
     await expect(row(page, failed).locator(".status")).to_have_text("failed")
     await row(page, failed).get_by_role("checkbox").check()
@@ -367,7 +367,7 @@ async def test_a_run_is_started_with_a_form_of_its_schema(page: Page, api: Clien
     await dialog.get_by_role("button", name="Start", exact=True).click()
 
     await expect(page).to_have_url(re.compile(r"/runs/[0-9a-f]{32}$"))
-    run = api.run(page.url.rpartition("/")[2])
+    run = api.get_run(page.url.rpartition("/")[2])
     assert {"customer": HOSTILE, "amount": 129, "currency": "EUR", "urgent": True, "lines": ["A-17"]} == orjson.loads(
         bytes(run.input)  # type: ignore[arg-type]
     )
@@ -388,7 +388,7 @@ async def test_a_run_is_started_like_a_former_one(page: Page, api: Client) -> No
     await expect(dialog.get_by_label("Workflow")).to_have_value(name)
     await dialog.get_by_role("button", name="Start", exact=True).click()
     await expect(page).to_have_url(re.compile(r"/runs/[0-9a-f]{32}$"))
-    run = api.run(page.url.rpartition("/")[2])
+    run = api.get_run(page.url.rpartition("/")[2])
     assert (name, {"team": "payments"}) == (run.workflow_id, run.labels)
 
 

@@ -199,7 +199,7 @@ def at_end(shown: Any) -> dict[str, Any]:
 
 async def ended(client: AsyncClient, url: str, run_id: str) -> dict[str, Any]:
     async def find() -> bool:
-        return (await client.run(run_id)).ended
+        return (await client.get_run(run_id)).ended
 
     await until(find)
     async with httpx2.AsyncClient(base_url=url, trust_env=False) as http:

@@ -106,7 +106,7 @@ def ended(service: Service, workflow: str, given: object) -> RunView:
     """The run, when it has ended."""
     with service.client() as client:
         run_id = client.start(workflow, orjson.dumps(given)).run_id
-        found: RunView | None = until_found(lambda: run if (run := client.run(run_id)).ended else None)
+        found: RunView | None = until_found(lambda: run if (run := client.get_run(run_id)).ended else None)
         assert found is not None
         return found
 

@@ -132,7 +132,7 @@ async def test_a_cancelled_run_reaches_its_function_at_once(service: Service, tr
             client.cancel(run_id, "changed my mind")
         assert (await next_of(heard.cancelled))[:3] == (run_id, 1, "changed my mind")
         with service.client() as client:
-            assert (client.run(run_id).status, client.run(run_id).error) == ("cancelled", "changed my mind")
+            assert (client.get_run(run_id).status, client.get_run(run_id).error) == ("cancelled", "changed my mind")
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -179,7 +179,7 @@ async def test_signs_of_life_of_a_cancelled_run_are_409_and_its_answer_is_not(se
         assert (await http.post(resolve, json={"action": "complete", "output": 1})).status_code == 200
         assert (await http.post(resolve, json={"action": "heartbeat"})).status_code == 404
         with service.client() as client:
-            assert client.run(run_id).status == "cancelled"
+            assert client.get_run(run_id).status == "cancelled"
 
 
 @pytest.mark.parametrize("kind", ["async", "blocking", "saving"])
@@ -210,7 +210,7 @@ async def test_a_worker_that_has_lost_its_stream_learns_it_from_a_refusal(
     types = [kind for kind, _ in await asyncio.to_thread(ended, service, run_id)]
     assert ("workflow.cancelled" in types, "step.completed" in types) == (True, False)
     with service.client() as client:
-        assert client.run(run_id).status == "cancelled"
+        assert client.get_run(run_id).status == "cancelled"
 
 
 async def test_a_late_answer_of_one_attempt_is_not_taken_for_the_next(service: Service) -> None:

@@ -60,7 +60,7 @@ def test_a_run_from_its_definition_to_its_output(service: Service, client: Any) 
         assert ["hello"] == [task for worker in client.workers() for task in worker.task_types]
     assert ("workflow.started", "workflow.completed") == (followed[0], followed[-1])
     assert followed == [event.type for event in client.events(run_id)]
-    run = client.run(run_id)
+    run = client.get_run(run_id)
     assert ("completed", True, b'{"n":1}') == (run.status, run.ended, bytes(run.input))
     assert b'{"n":1}' == client.output(run_id, "a")
     with pytest.raises(Conflict):
@@ -82,7 +82,7 @@ def test_a_call_is_answered_with_the_output_of_the_run(service: Service, client:
         answer.body,
     )
     assert answer == client.call("echo", b"2", idempotency_key="called")
-    assert "completed" == client.run(answer.run_id).status
+    assert "completed" == client.get_run(answer.run_id).status
     late = client.call("echo", timeout_ms=0)
     assert ("running", 202) == (late.outcome, late.status)
     client.cancel(late.run_id)
@@ -106,7 +106,7 @@ def test_a_call_is_answered_by_the_first_step_that_responds(client: Any) -> None
         answer.content_type,
         answer.body,
     )
-    assert "running" == client.run(answer.run_id).status
+    assert "running" == client.get_run(answer.run_id).status
     failed = client.call("responding", b'{"code":99,"n":1}')
     assert ("failed", 502, True) == (failed.outcome, failed.status, b"not a status from 200 to 599" in failed.body)
     client.cancel(answer.run_id)
@@ -139,7 +139,7 @@ def test_versions_are_listed_started_and_deleted(client: Any) -> None:
     assert ["2", "1"] == [one.version for one in client.versions("versioned")]
     assert ("2", "1") == tuple(client.workflow("versioned", version).version for version in (None, "1"))
     run_id = client.start("versioned", version="1").run_id
-    assert "1" == client.run(run_id).version
+    assert "1" == client.get_run(run_id).version
     assert 2 == client.bulk("versioned", [b"1", b"2"], version="1").total
     with pytest.raises(NotFound, match='no version "3"'):
         client.start("versioned", version="3")
@@ -158,7 +158,7 @@ def test_triggers_are_made_changed_fired_and_removed(client: Any) -> None:
     assert made == client.set_trigger(made) == client.trigger("t")
     assert [made] == client.triggers()
     assert client.test_trigger("t", b"{}").would_start
-    assert "running" == client.run(client.fire_trigger("t", b"{}").run_id).status
+    assert "running" == client.get_run(client.fire_trigger("t", b"{}").run_id).status
     with pytest.raises(Conflict, match='1 trigger: "t"'):
         client.delete_workflow("echo")
     sent = client.send_event("order.paid", b'{"n": 1}', idempotency_key="k")
@@ -183,7 +183,7 @@ def test_an_operator_decides_what_waits_for_a_person(client: Any) -> None:
         client.decide_by_right(run_id, "ask", "perhaps")
     assert "rejected" == client.decide_by_right(run_id, "ask", "reject", comment="no").status
     assert "workflow.failed" == list(client.follow(run_id))[-1].type
-    assert "failed" == client.run(run_id).status
+    assert "failed" == client.get_run(run_id).status
     assert ([], []) == (list(client.dead_letters(run_id="0" * 32)), list(islice(client.approvals(), 1)))
     with pytest.raises(NotFound):
         client.dead_letter(2**40)

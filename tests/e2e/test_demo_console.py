@@ -86,7 +86,7 @@ def test_a_service_of_its_own_shows_every_kind_of_run_and_is_gone_after_ctrl_c()
 def _counts(api: Client) -> tuple[int, int, int] | None:
     """Elements of the large map: all, completed, failed."""
     for listed in api.runs(workflow="newsroom.gallery", labels={"album": "opera-night"}):
-        counts = api.run(listed.run_id).steps["shrink"].items
+        counts = api.get_run(listed.run_id).steps["shrink"].items
         return (counts.total, counts.completed, counts.failed) if counts else None
     return None
 

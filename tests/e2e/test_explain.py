@@ -146,7 +146,7 @@ async def test_a_retry_that_is_not_due(service: Service, client: Client) -> None
 
 def test_sleeps_events_approvals_and_children(client: Client) -> None:
     child = begin(client, "asleep", {"id": "s", "type": "sleep", "config": {"duration": "1h"}})
-    assert found(client, child, Reason.SLEEPING).until == client.run(child).steps["s"].wake_at
+    assert found(client, child, Reason.SLEEPING).until == client.get_run(child).steps["s"].wake_at
     by = {"field": "order.id", "value": "7"}
     event = begin(
         client,
@@ -163,7 +163,7 @@ def test_sleeps_events_approvals_and_children(client: Client) -> None:
     assert f"penstock approval approve {approval} r" in asked.text
     parent = begin(client, "parent", {"id": "c", "type": "sub_workflow", "config": {"workflow": "asleep"}})
     waits = found(client, parent, Reason.WAITING_CHILD)
-    assert client.run(parent).steps["c"].child_run_id == waits.details["child_run_id"]
+    assert client.get_run(parent).steps["c"].child_run_id == waits.details["child_run_id"]
 
 
 def test_a_run_that_starts_later(client: Client) -> None:
@@ -222,7 +222,7 @@ async def test_a_worker_that_was_killed_is_silent_when_its_next_sign_of_life_doe
 
 
 async def _runs(client: Client, run_id: str, step_id: str) -> bool:
-    return client.run(run_id).steps[step_id].status == "running"
+    return client.get_run(run_id).steps[step_id].status == "running"
 
 
 async def _works() -> str:

@@ -103,7 +103,7 @@ async def test_both_clients_give_labels_and_find_by_them(service: Service, http:
         assert [*reversed(many), run_id] == [run.run_id for run in client.runs(labels={"of": "a client"})]
         assert [called] == [run.run_id for run in client.runs(text="a CALL")]
         assert 3 == client.run_stats(labels={"of": "a client"}, bucket="1h").total
-        assert {"of": "a client", "n": "1"} == client.run(many[0]).labels
+        assert {"of": "a client", "n": "1"} == client.get_run(many[0]).labels
     async with AsyncClient(service.url) as client:
         found = [run.run_id async for run in client.runs(labels={"of": "a client", "n": "1"})]
         assert ([many[0]], 3) == (found, (await client.run_stats(labels={"of": "a client"})).total)

@@ -69,7 +69,7 @@ def three(client: Client, name: str) -> list[str]:
 
 
 def begun(client: Client, run_id: str) -> bool:
-    return until_found(lambda: client.run(run_id).status == "running")
+    return until_found(lambda: client.get_run(run_id).status == "running")
 
 
 def test_lists_answer_from_the_first_moment_on(start_service: StartService) -> None:
@@ -130,7 +130,7 @@ def test_an_override_lets_waiting_runs_begin_until_it_is_reset(service: Service,
     client.cancel(first)
     found = seen(client, name, lambda one: one.holders_total == 1)
     assert ([second], [third]) == ([one.run_id for one in found.holders], [one.run_id for one in found.waiting])
-    assert "pending" == client.run(third).status  # one goes on, and one is allowed
+    assert "pending" == client.get_run(third).status  # one goes on, and one is allowed
     client.cancel(second)
     assert begun(client, third)
     refused = service.penstock("limit", "reset", name, "--key", "acme")

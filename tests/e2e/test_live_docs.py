@@ -57,7 +57,7 @@ async def test_the_commands_of_the_page_do_the_same_over_the_bridge(start_servic
             environ = {"TASK": task["task_id"], "TOKEN": TOKEN, "PATH": "/usr/bin:/bin:/usr/local/bin"}
             ran = await asyncio.create_subprocess_shell(said, env=environ, stdout=asyncio.subprocess.PIPE)
             assert (0, b'{"status":"ok"}') == (await ran.wait(), (await ran.communicate())[0])
-        progress = (await api.run(run_id)).steps["a"].progress
+        progress = (await api.get_run(run_id)).steps["a"].progress
         assert ("pages", 3, 10) == (progress.text, progress.done, progress.total)
         await resolve(bridge, task, "complete")
         assert ['"Hel"'] == [bytes(one.data).decode() async for one in api.chunks(run_id, step="a")]

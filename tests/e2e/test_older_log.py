@@ -79,7 +79,7 @@ async def service(settings: BrokerSettings, directory: Path) -> AsyncIterator[As
 async def shown(client: AsyncClient, run_id: str) -> Statuses:
     """As the API shows it; nothing while it does not know the run."""
     try:
-        run = await client.run(run_id)
+        run = await client.get_run(run_id)
     except NotFound:
         return {}
     return {"run": str(run.status)} | {name: str(step.status) for name, step in run.steps.items()}
@@ -116,7 +116,7 @@ async def test_runs_that_had_not_ended_go_on_to_the_end_that_they_had(
             for name, (run_id, expected) in waiting.items():
 
                 async def over(run_id: str = run_id) -> bool:
-                    return (await client.run(run_id)).ended
+                    return (await client.get_run(run_id)).ended
 
                 await until(over)
                 assert expected.items() <= (await shown(client, run_id)).items(), name

@@ -62,7 +62,7 @@ async def test_one_run_is_paused_and_goes_on(service: Service) -> None:
         for command, answer in shown:
             printed = curl(RUN_ID.sub(run_id, command), service)
             assert alike(answer, RUN_ID.findall(answer)) == alike(printed, [run_id])
-        assert api.run(run_id).paused_at is None
+        assert api.get_run(run_id).paused_at is None
 
 
 async def test_many_runs_are_paused_and_go_on(service: Service) -> None:
@@ -112,7 +112,7 @@ async def test_the_command_line_pauses_runs_and_lets_them_go_on(service: Service
         for command in commands:
             ran = service.penstock(*shlex.split(command.replace("01a201fd6c48", first)))
             assert (0, "") == (ran.returncode, ran.stderr)
-            paused.append({run_id for run_id in (first, other) if api.run(run_id).paused_at is not None})
+            paused.append({run_id for run_id in (first, other) if api.get_run(run_id).paused_at is not None})
     assert [{first}, set(), {first, other}] == paused
 
 
@@ -125,14 +125,14 @@ async def test_a_run_of_another_service_is_imported(start_service: StartService,
         api.register(GREET)
         async with worker.running():
             run_id = api.start("greet", b"1").run_id
-            await until_true(lambda: api.run(run_id).status == "completed")
+            await until_true(lambda: api.get_run(run_id).status == "completed")
         path = str(tmp_path / "run.json")
         ran = here.penstock(*_words(RUN_ID.sub(run_id, export), path))
         assert 0 == ran.returncode
         assert_same(replay(path, GREET, tasks={"hello": lambda value: value}))
         ran = here.penstock(*_words(import_.replace("https://staging.example", staging.url), path))
         assert (0, RUN_ID.sub(run_id, shown)) == (ran.returncode, ran.stdout.strip())
-        assert (True, api.export(run_id)) == (there.run(run_id).imported, there.export(run_id))
+        assert (True, api.export(run_id)) == (there.get_run(run_id).imported, there.export(run_id))
 
 
 def _words(command: str, path: str) -> list[str]:

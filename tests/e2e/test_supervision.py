@@ -74,7 +74,7 @@ def test_open_requests_hold_the_end_up_for_5_s_at_most(start_service: StartServi
         run_id = client.start("endless", b"null").run_id
         with socket.create_connection(service.http_address) as waiting:
             waiting.sendall(f"GET /runs/{run_id}?wait_ms=60000 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            client.run(run_id)  # answered after that one was taken
+            client.get_run(run_id)  # answered after that one was taken
             began = time.monotonic()
             ended = threads.submit(service.stop)
             waiting.settimeout(SHUTDOWN_S)

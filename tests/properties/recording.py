@@ -109,19 +109,19 @@ class Recorder:
 
     async def _waits(self, run_id: str) -> bool:
         """Whether a step of the run waits for an event."""
-        steps = (await self._client.run(run_id)).steps.values()
+        steps = (await self._client.get_run(run_id)).steps.values()
         return any(step.waits_for is not UNSET for step in steps)
 
     async def _queued(self, run_id: str) -> bool:
-        found = (await self._client.run(run_id)).steps.values()
+        found = (await self._client.get_run(run_id)).steps.values()
         return any(step.status == StepStatus.QUEUED for step in found)
 
     async def _running(self, run_id: str, steps: int) -> bool:
-        found = (await self._client.run(run_id)).steps.values()
+        found = (await self._client.get_run(run_id)).steps.values()
         return sum(step.status == StepStatus.RUNNING for step in found) >= steps
 
     async def _ended(self, run_id: str) -> bool:
-        return (await self._client.run(run_id)).ended
+        return (await self._client.get_run(run_id)).ended
 
     async def _other(self, run_id: str, field: str) -> str | None:
         """The run, ended, that this one has started, as this field of its start says."""

@@ -1,4 +1,4 @@
-"""How a client that follows a run connects again after a lost connection."""
+"""How a client that reads a stream connects again after a lost connection."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ RECONNECTS_MAX = 10  # in a row, without one that succeeds
 
 
 class Reconnects:
-    """Owned by one call of `follow`: how many connections in a row have failed."""
+    """Owned by one reader of a stream: how many connections in a row have failed."""
 
-    def __init__(self) -> None:
-        self._failures: int = RECONNECTS_MAX  # the first connection has no second try
+    def __init__(self, first: int) -> None:
+        """`first` is how often the first connection is tried again."""
+        self._failures: int = 0
+        self._most = first
 
     def connected(self) -> None:
         self._failures = 0
+        self._most = RECONNECTS_MAX
 
     def failed(self, error: Unavailable) -> None:
         """Count a failed connection. Raises `error` when it was one too many."""
         self._failures += 1
-        if self._failures > RECONNECTS_MAX:
+        if self._failures > self._most:
             raise error
 
     @property
