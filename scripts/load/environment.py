@@ -50,6 +50,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     mapped: int = 20_000
     children: int = 1_000
     calls: int = 5_000
+    clients: int = 2_000
     waiting: int = 10_000
     due: int = 10_000
     explained: int = 2_000
@@ -90,6 +91,7 @@ QUICK = Sizes(
     mapped=50,
     children=20,
     calls=100,
+    clients=100,
     waiting=100,
     due=100,
     explained=50,

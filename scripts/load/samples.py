@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from .environment import Cost, Environment, Setup
@@ -37,3 +38,17 @@ async def idle(on: Environment, row: str, idle_s: float) -> Sample:
 
 def merged(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
     return {name: value for part in parts for name, value in part.items()}
+
+
+async def each(do: Callable[[T], Awaitable[None]], items: Iterator[T], users: int) -> list[float]:
+    """Do it with each of the items, so many at a time. Seconds that each took, in ascending order."""
+    times = list[float]()
+
+    async def user() -> None:
+        for item in items:
+            begin = time.perf_counter()
+            await do(item)
+            times.append(time.perf_counter() - begin)
+
+    await asyncio.gather(*(user() for _ in range(users)))
+    return sorted(times)

@@ -42,6 +42,8 @@ ROWS: Mapping[str, Row] = {
     "call-p99": Row("the same, p99", "ms", 12, 6, more=False),
     "call-64": Row("the same, 64 at a time", "calls/s", 900, 1500),
     "call-64-p50": Row("the same, p50", "ms", more=False),
+    "client-64": Row("runs by AsyncClient, 64 at a time, to the same by bare HTTP", "ratio", 0.7, 0.9),
+    "client-64-runs": Row("the same runs by AsyncClient", "runs/s"),
     "event-p50": Row("10,000 runs wait, an event at a time, until its run has moved, p50", "ms", 10, 4, more=False),
     "event-p99": Row("the same, p99", "ms", more=False),
     "event-steady-p50": Row("the same, 1,000 events a second, p50", "ms", 10, 4, more=False),

@@ -21,7 +21,7 @@ from .bulk import REQUEST_RUNS
 from .chain import NAME, TASK, inputs
 from .environment import STEPS, Cost, Environment, Setup, environment
 from .figures import percentile
-from .samples import Sample, Workload, idle
+from .samples import Sample, Workload, each, idle
 
 CALLED, WAITING, ASLEEP, EXPRESSIVE, BUSY = (
     f"loadtest-{name}" for name in ("called", "waiting", "asleep", "expressive", "busy")
@@ -51,13 +51,13 @@ async def call(setup: Setup) -> Sample:
         async def one(value: bytes) -> None:
             await on.client.call(CALLED, value)
 
-        await _each(one, islice(values, alone // WARM), 1)
+        await each(one, islice(values, alone // WARM), 1)
         with on.measured("call-p50", alone) as costs:
-            times = await _each(one, islice(values, alone), 1)
-        await _each(one, islice(values, many // WARM), USERS)
+            times = await each(one, islice(values, alone), 1)
+        await each(one, islice(values, many // WARM), USERS)
         begin = time.perf_counter()
         with on.measured("call-64", many) as more:
-            crowded = await _each(one, islice(values, many), USERS)
+            crowded = await each(one, islice(values, many), USERS)
         per_s = many / (time.perf_counter() - begin)
     rows = {**_percentiles("call", times), "call-64": per_s, "call-64-p50": percentile(crowded, 0.5) * 1000}
     return Sample(rows, {**costs, **more})
@@ -94,7 +94,7 @@ async def events(setup: Setup) -> Sample:
         many = runs - alone - steady
         with on.measured("events-64", many) as quickly:
             begin = time.time()
-            await _each(send, pairs, USERS)
+            await each(send, pairs, USERS)
             await on.log.until(before + EVENTS_OF_WAKING * (steady + many))
         moved = await on.log.first_at(run_ids, "event.received")
     took = [moved[run_id] - sent[run_id] for run_id in run_ids]
@@ -165,7 +165,7 @@ async def explained(setup: Setup) -> Sample:
             )  # else the snapshots of all of them are on their way
             chosen = run_ids[:: max(1, runs // asked)]
             with on.measured("explain", len(chosen)) as costs:
-                times = await _each(on.client.explain, iter(chosen), 1)
+                times = await each(on.client.explain, iter(chosen), 1)
     return Sample(_percentiles("explain", times), costs)
 
 
@@ -208,20 +208,6 @@ async def _start(on: Environment, workflow: str, values: Sequence[bytes]) -> lis
     requests = range(0, len(values), REQUEST_RUNS)
     answers = [await on.client.start_all(workflow, values[at : at + REQUEST_RUNS]) for at in requests]
     return [run_id for answer in answers for run_id in answer]
-
-
-async def _each(do: Callable[[T], Awaitable[None]], items: Iterator[T], users: int) -> list[float]:
-    """Do it with each of the items, so many at a time. Seconds that each took, in ascending order."""
-    times = list[float]()
-
-    async def user() -> None:
-        for item in items:
-            begin = time.perf_counter()
-            await do(item)
-            times.append(time.perf_counter() - begin)
-
-    await asyncio.gather(*(user() for _ in range(users)))
-    return sorted(times)
 
 
 async def _at_rate(do: Callable[[T], Awaitable[None]], items: Iterator[T], per_s: int) -> None:

@@ -19,6 +19,7 @@ from .burst import EVENTS as BURST_EVENTS
 from .burst import NAME as BURST
 from .burst import OK, looks, register
 from .chain import NAME, inputs
+from .client_workloads import CLIENT_WORKLOADS
 from .console_workloads import CONSOLE_WORKLOADS
 from .control_workloads import CONTROL_WORKLOADS
 from .counts import Counts
@@ -252,6 +253,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "sticky": Workload(sticky),
     **MAP_WORKLOADS,
     **WAIT_WORKLOADS,
+    **CLIENT_WORKLOADS,
     **INDEX_WORKLOADS,
     **RECOVERY_WORKLOADS,
     **CONTROL_WORKLOADS,

@@ -55,6 +55,7 @@ ROWS_OF = {
         ),
     },
     "call": {"call-p50", "call-p99", "call-64", "call-64-p50"},
+    "client": {"client-64", "client-64-runs"},
     "events": {"event-p50", "event-p99", "event-steady-p50", "event-steady-p99", "events-64"},
     "asleep-100k": {"asleep-100k", "idle-asleep", "asleep-p99", "asleep-timer"},
     "rerun": {"rerun", "rerun-from", "rerun-from-end"},
@@ -81,7 +82,7 @@ ROWS_OF = {
 }
 # Workloads that need no service of their own, several to a call; each of the others has a call to itself.
 TOGETHER = (
-    ("bulk", "latency", "closed", "call"),
+    ("bulk", "latency", "closed", "call", "client"),
     ("burst", "sticky", "scheduled", "rerun", "travel"),
     ("map", "map-snapshot", "map-bulk", "children"),
     ("logs", "chunks", "expressions", "bulk-on-50k"),
