@@ -143,6 +143,7 @@ class AsyncClient:
     broker = _sent(operating.broker)
     settings = _sent(operating.settings)
     metrics = _sent(operating.metrics)
+    telemetry = _sent(operating.telemetry)
     health = _sent(requests.health)
     ready = _sent(requests.ready)
 

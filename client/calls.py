@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from penstock.client.address import segment
 from penstock.client.api_request import ApiRequest, keyed, label_texts, with_query
-from penstock.client.responses import check, problems
+from penstock.client.responses import check, problem
 from penstock.client.views import OUTCOME
 from penstock.config.limits import CALL_MS_DEFAULT
 from penstock.engine.run.state import RUN_ENDED
@@ -61,5 +61,5 @@ def _result(response: httpx2.Response) -> CallResult:
     run_id = headers.get("Location", "").rpartition("/")[2]
     body, kind, outcome = response.content, headers.get("Content-Type", ""), headers.get(OUTCOME, "")
     if outcome in RUN_ENDED and not response.is_success:
-        body, kind = "\n".join(problems(response)[1]).encode(), "text/plain; charset=utf-8"
+        body, kind = "\n".join(problem(response).problems).encode(), "text/plain; charset=utf-8"
     return CallResult(run_id, outcome, response.status_code, kind, body)

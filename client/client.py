@@ -144,6 +144,7 @@ class Client:
     broker = _sent(operating.broker)
     settings = _sent(operating.settings)
     metrics = _sent(operating.metrics)
+    telemetry = _sent(operating.telemetry)
     health = _sent(requests.health)
     ready = _sent(requests.ready)
 

@@ -241,7 +241,7 @@ def resume(run_id: str, *, children: bool = False) -> ApiRequest[PausedRun]:
 
 
 def pause_all(matching: ToPause) -> ApiRequest[BulkPaused]:
-    """Pause the runs that match, at most 1,000. Raises Invalid for an unknown workflow, or when more match."""
+    """Pause the runs that match, at most 1,000. Raises NotFound for an unknown workflow, Invalid when more match."""
     return post("/runs/pause", BulkPaused, msgspec.json.encode(matching))
 
 

@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 from msgspec import Raw, Struct
 
-from penstock.client.sending.errors import BY_STATUS, ServiceError, UnavailableError, Unreachable
+from penstock.client.sending.errors import BY_STATUS, NotFoundError, ServiceError, UnavailableError, Unreachable
 from penstock.client.views import EventView
 
 PROBLEM = "application/problem+json"
@@ -24,11 +24,18 @@ PROBLEM_TYPE = "urn:penstock:problem:"
 T = TypeVar("T")
 
 
-class _Problem(Struct, frozen=True):
-    """RFC 9457, as far as it is read."""
+class ErrorBody(Struct, frozen=True):
+    """RFC 9457, as far as it is read. `missing` is what the request names and does not exist, where the status does not
+    say so: a workflow."""
 
     type: str = ""
     problems: list[str] = []
+    missing: str = ""
+
+    @property
+    def code(self) -> str | None:
+        """The permanent name of the kind of error, if the response has it."""
+        return self.type.removeprefix(PROBLEM_TYPE) or None
 
 
 class LostError(Exception):
@@ -39,25 +46,26 @@ def check(response: httpx2.Response) -> None:
     """Raise the error that a response stands for; its body must have been read."""
     if response.is_success:
         return
-    code, found = problems(response)
-    raise BY_STATUS.get(response.status_code, ServiceError)(
-        *found,
+    found = problem(response)
+    kind = NotFoundError if found.missing else BY_STATUS.get(response.status_code, ServiceError)
+    raise kind(
+        *found.problems,
         status=response.status_code,
-        code=code,
+        code=found.code,
         request=_request(response.request),
         retry_after_s=_retry_after_s(response.headers.get("Retry-After", "")),
     )
 
 
-def problems(response: httpx2.Response) -> tuple[str | None, list[str]]:
-    """The permanent name of the kind of error, if the response has it, and what is wrong: one text or more."""
+def problem(response: httpx2.Response) -> ErrorBody:
+    """What is wrong, by an error response: one text or more."""
     if response.headers.get("Content-Type", "").startswith(PROBLEM):
         with suppress(msgspec.MsgspecError):
-            found = msgspec.json.decode(response.content, type=_Problem)
+            found = msgspec.json.decode(response.content, type=ErrorBody)
             if found.problems:
-                return found.type.removeprefix(PROBLEM_TYPE) or None, found.problems
+                return found
     text = response.text.strip() or f"the service answered {response.status_code} {response.reason_phrase}"
-    return None, text.splitlines()
+    return ErrorBody(problems=text.splitlines())
 
 
 def _retry_after_s(text: str) -> float | None:

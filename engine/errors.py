@@ -15,6 +15,10 @@ class Invalid(PenstockError):
         self.problems = problems
 
 
+class UnknownWorkflow(Invalid):
+    """The caller's input breaks a rule: it names a workflow that is not registered."""
+
+
 class ExpressionFailed(PenstockError):
     """An expression that was registered gives no value for these values; the text has the expression and the reason.
     Evaluating it again gives the same."""

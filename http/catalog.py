@@ -11,7 +11,7 @@ from penstock.broker.records.definitions import Definitions
 from penstock.engine.definition.definitions import WorkflowDef
 from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.definition.schema import Schema
-from penstock.engine.errors import Invalid, NotFound
+from penstock.engine.errors import Invalid, NotFound, UnknownWorkflow
 
 NAMES_MAX = 1000
 VERSIONS_MAX = 100  # that requests have named, with their schemas
@@ -49,12 +49,12 @@ class Catalog:
         await self._changed(definition.name)
 
     async def wanted(self, name: str, version: str | None = None) -> Known:
-        """The definition that a request names, the latest one without a version. Raises Invalid for a workflow that is
-        not registered, because the request is wrong; NotFound for a version that it does not have."""
+        """The definition that a request names, the latest one without a version. Raises UnknownWorkflow, which is
+        Invalid because the request is wrong; NotFound for a version that it does not have."""
         try:
             known = await self.latest(name)
         except NotFound as error:
-            raise Invalid(str(error)) from error
+            raise UnknownWorkflow(str(error)) from error
         return known if version is None else await self._version(name, version)
 
     async def latest(self, name: str) -> Known:

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 
 from penstock.client.address import segment
 from penstock.client.api_request import ApiRequest, PagedRequest, get, label_texts, page_limit, truth, with_query
-from penstock.client.operating.views import BrokerView, DoctorView, ExplanationView, RunSummary, SettingView
+from penstock.client.operating.views import (
+    BrokerView,
+    DoctorView,
+    ExplanationView,
+    RunSummary,
+    SettingView,
+    TelemetryStatus,
+)
 from penstock.config.limits import SUMMARIES_LISTED_DEFAULT
 
 
@@ -69,3 +76,8 @@ def settings() -> ApiRequest[list[SettingView]]:
 def metrics() -> ApiRequest[str]:
     """The metrics of the whole service in Prometheus' text format."""
     return ApiRequest("GET", "/metrics", lambda got: got.text)
+
+
+def telemetry() -> ApiRequest[TelemetryStatus]:
+    """How full the stream of telemetry is; all 0 while the broker cannot be asked."""
+    return get("/health/telemetry", TelemetryStatus)

@@ -121,3 +121,22 @@ class DoctorView(Struct, frozen=True):
     checks: list[CheckView]
     findings: list[FindingView]
     notes: list[FindingView] = []
+
+
+class TelemetryStream(Struct, frozen=True):
+    """`percent` is how much of the stream's limit is used; 0 without a limit."""
+
+    messages: int
+    bytes: int
+    percent: float
+
+
+class StreamTelemetry(Struct, frozen=True):
+    stream: TelemetryStream
+
+
+class TelemetryStatus(Struct, frozen=True):
+    """How much telemetry is stored. Always healthy, because nothing depends on it."""
+
+    telemetry: StreamTelemetry
+    status: str = "healthy"

@@ -37,8 +37,8 @@ def rerun(
 
 
 def rerun_all(matching: ToRerun) -> ApiRequest[BulkRerun]:
-    """Start new runs of the ended runs that match, at most 1,000. Raises Invalid for an unknown workflow, or when more
-    match."""
+    """Start new runs of the ended runs that match, at most 1,000. Raises NotFound for an unknown workflow, Invalid when
+    more match."""
     return post("/runs/rerun", BulkRerun, msgspec.json.encode(matching))
 
 

@@ -60,7 +60,7 @@ class ForbiddenError(NotAllowedError, errors.Forbidden):
 
 
 class NotFoundError(ServiceError, errors.NotFound):
-    """What the request names does not exist (404)."""
+    """What the request names does not exist (404); or a workflow that its body names (400)."""
 
 
 class ConflictError(ServiceError, errors.Conflict):

@@ -12,7 +12,7 @@ import msgspec
 from falcon import HTTPError, HTTPMethodNotAllowed, HTTPRouteNotFound, InvalidMediaType
 from falcon.asgi import App, Request, Response, WebSocket
 from falcon.util import mediatypes
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from penstock.config.logging import get_logger
 from penstock.engine.definition.identifiers import quoted
@@ -31,6 +31,7 @@ from penstock.engine.errors import (
     PublishFailed,
     TooLarge,
     Unavailable,
+    UnknownWorkflow,
 )
 
 
@@ -95,16 +96,19 @@ class ProblemResponse(Struct, frozen=True):
     kind: ProblemKind
     text: str
     headers: Mapping[str, str] = {}
+    missing: str | UnsetType = UNSET
 
 
 class Problem(Struct, frozen=True):
-    """RFC 9457; `problems` are the lines of `detail`."""
+    """RFC 9457; `problems` are the lines of `detail`. `missing` is what kind of object the request names that does not
+    exist, where the status does not say so."""
 
     type: str
     title: str
     status: int
     detail: str
     problems: list[str]
+    missing: str | UnsetType = UNSET
 
 
 def status_of(error: PenstockError) -> int:
@@ -154,13 +158,14 @@ def _asks_for_problem(accept: str) -> bool:
 
 def _problem(found: ProblemResponse) -> Problem:
     kind = found.kind
-    return Problem(TYPE + kind.name, kind.title, kind.status, found.text, found.text.split("\n"))
+    return Problem(TYPE + kind.name, kind.title, kind.status, found.text, found.text.split("\n"), found.missing)
 
 
 def _problem_response(req: Request, error: Exception) -> ProblemResponse:
     match error:
         case PenstockError() if kind := _kind(error):
-            return ProblemResponse(kind, str(error), HEADERS.get(kind.status, {}))
+            missing = "workflow" if isinstance(error, UnknownWorkflow) else UNSET
+            return ProblemResponse(kind, str(error), HEADERS.get(kind.status, {}), missing)
         case HTTPMethodNotAllowed(headers=headers):
             allowed = dict(headers or {})
             return ProblemResponse(

@@ -142,6 +142,11 @@ PROBLEM_SCHEMA: Schema = {
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "The problems, one a line."},
         "problems": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        "missing": {
+            "type": "string",
+            "enum": ["workflow"],
+            "description": "The request is invalid because it names one of these that does not exist.",
+        },
     },
 }
 HEADERS: Mapping[str, Schema] = {

@@ -15,6 +15,7 @@ from penstock.broker import names
 from penstock.broker.embedded.leaf import Link, read_report
 from penstock.broker.nats.connection import Broker
 from penstock.broker.streams.telemetry import StreamState
+from penstock.client.operating.views import StreamTelemetry, TelemetryStatus, TelemetryStream
 from penstock.config.limits import PARTITIONS
 from penstock.config.process.background import both
 from penstock.config.settings import BrokerSettings
@@ -40,15 +41,6 @@ class HealthStatus(Struct, frozen=True, omit_defaults=True):
     leaf: Leaf | None = None
 
 
-class StreamTelemetry(Struct, frozen=True):
-    stream: StreamState
-
-
-class TelemetryStatus(Struct, frozen=True):
-    telemetry: StreamTelemetry
-    status: str = "healthy"
-
-
 class TelemetryHealth:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -59,7 +51,8 @@ class TelemetryHealth:
             state = await self._backend.store.telemetry.state()
         except Unavailable:
             state = StreamState()
-        responses.ok(resp, TelemetryStatus(StreamTelemetry(state)))
+        stream = TelemetryStream(state.messages, state.bytes, state.percent)
+        responses.ok(resp, TelemetryStatus(StreamTelemetry(stream)))
 
 
 class Health:

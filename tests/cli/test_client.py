@@ -102,6 +102,15 @@ def test_an_error_has_the_code_and_the_offender_that_the_service_names(connect: 
     assert service.requests[0].headers["accept"].startswith("application/problem+json")
 
 
+def test_a_workflow_that_only_the_body_names_is_not_found_either(connect: Connect, service: Service) -> None:
+    problem = {"type": "urn:penstock:problem:invalid", "problems": ['no workflow "w"'], "missing": "workflow"}
+    headers = {"Content-Type": "application/problem+json"}
+    service.on("POST /runs", Answer(json.dumps(problem).encode(), 400, headers))
+    with connect(service.url) as client, pytest.raises(api.NotFoundError) as caught:
+        client.start("w")
+    assert ("invalid", 400, "w") == (caught.value.code, caught.value.status, caught.value.offender)
+
+
 def test_what_cannot_act_twice_is_sent_again_and_the_rest_is_not(connect: Connect, service: Service) -> None:
     down, broken = Answer(b"down\n", 503), Answer(b"{", 201, length=100)
     service.on("GET /runs/r", down, broken, RUN)

@@ -102,6 +102,23 @@ async def test_every_offender_is_a_problem_of_its_own(app: ASGIConductor) -> Non
     assert ['unknown field "foo"', 'unknown field "bar"', "workflow is required"] == problem["problems"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/runs", b'{"workflow":"nobody"}'),
+        ("/runs/bulk", b'{"workflow_id":"nobody","inputs":[1]}'),
+        ("/runs/cancel", b'{"workflow_id":"nobody"}'),
+        ("/runs/rerun", b'{"workflow_id":"nobody"}'),
+    ],
+)
+async def test_a_workflow_that_does_not_exist_is_named_as_what_is_missing(
+    app: ASGIConductor, path: str, body: bytes
+) -> None:
+    problem = (await app.simulate_post(path, body=body, headers=ASKS)).json
+    assert (TYPE + "invalid", 400, "workflow") == (problem["type"], problem["status"], problem["missing"])
+    assert ['workflow "nobody" is not registered'] == problem["problems"]
+
+
 async def test_a_kind_keeps_its_title_whatever_went_wrong(app: ASGIConductor) -> None:
     answers = [(await app.simulate_post("/runs", body=body, headers=ASKS)).json for body in (b"{", b"{}", b"[]")]
     assert 1 == len({answer["title"] for answer in answers})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.client.operating.views import TelemetryStatus
 from penstock.engine.access.scopes import KeyScope
 from penstock.http.openapi.operations.operation import HTML, TEXT, Access, Answer, Operation
 from penstock.http.openapi.reference import Document, Reference
@@ -20,7 +21,7 @@ SERVICE_OPERATIONS: tuple[Operation, ...] = (
         "/health/telemetry",
         health.TelemetryHealth.on_get,
         "Service",
-        {200: Answer(health.TelemetryStatus)},
+        {200: Answer(TelemetryStatus)},
         access=Access.OPEN,
         needs_broker=False,
     ),
