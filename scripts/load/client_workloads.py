@@ -1,5 +1,5 @@
-"""What the Python client costs: runs that are started and awaited by `AsyncClient`, and by the client of the load, which
-does nothing but HTTP. Sizes are in environment.py, targets in targets.py."""
+"""What the Python client costs: runs that `AsyncClient` starts and awaits, beside those of the client of the load,
+which does nothing but HTTP. Sizes are in environment.py, targets in targets.py."""
 
 from __future__ import annotations
 
