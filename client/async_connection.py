@@ -20,6 +20,7 @@ from penstock.config.process.trace_headers import trace_headers
 
 T = TypeVar("T")
 SSE = httpx2.ServerSentEvent
+CONNECTIONS_MAX = 500  # each keeps a file open, of which a process usually has 1,024
 
 
 class AsyncConnection:
@@ -29,7 +30,9 @@ class AsyncConnection:
         """Raises Invalid when `base_url` is no http:// or https:// address, or the token cannot be sent."""
         self._timeout_s = timeout_s
         self.retries = retries
-        self._http = httpx2.AsyncClient(**options(base_url, token, timeout_s))
+        # As many are kept open as were needed at once, so that many tasks which share a client need not connect again.
+        limits = httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX)
+        self._http = httpx2.AsyncClient(**options(base_url, token, timeout_s), limits=limits)
 
     async def close(self) -> None:
         await self._http.aclose()

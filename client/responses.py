@@ -110,10 +110,11 @@ def event(message: httpx2.ServerSentEvent) -> EventView | None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Translate the errors of a request that has no response. Raises Unreachable, UnavailableError."""
+    """Translate the errors of a request that has no response. Raises Unreachable, also when all connections were in use
+    for too long, UnavailableError."""
     try:
         yield
-    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
         raise Unreachable(f"the service cannot be reached: {_text(error)}", request=_request(error.request)) from error
     except httpx2.RequestError as error:
         raise UnavailableError(

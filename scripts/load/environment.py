@@ -50,7 +50,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     mapped: int = 20_000
     children: int = 1_000
     calls: int = 5_000
-    clients: int = 2_000
+    clients: int = 1_000
     waiting: int = 10_000
     due: int = 10_000
     explained: int = 2_000

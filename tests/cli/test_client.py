@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
+import httpx2
 import pytest
 
+from penstock.client import AsyncClient, responses
 from penstock.client.api_request import ApiRequest
 from penstock.client.sending import errors as api
 from penstock.client.sending import following, retries
@@ -319,3 +322,30 @@ def test_a_worker_that_registered_nonsense_does_not_spoil_the_list(connect: Conn
 def test_address_without_scheme_is_invalid(connect: Connect) -> None:
     with pytest.raises(errors.Invalid, match="must begin with http"):
         connect("localhost:8080")
+
+
+async def test_tasks_that_share_a_client_do_not_wait_for_the_responses_of_each_other() -> None:
+    """Nobody is answered before all have asked."""
+    tasks, asked, all_asked = 150, 0, asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        await reader.readuntil(b"\r\n\r\n")
+        asked += 1
+        if asked == tasks:
+            all_asked.set()
+        await all_asked.wait()
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, backlog=tasks) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with AsyncClient(f"http://127.0.0.1:{port}", retries=0) as client:
+            await asyncio.gather(*(client.health() for _ in range(tasks)))
+    assert tasks == asked
+
+
+def test_a_request_without_a_free_connection_was_not_sent() -> None:
+    with pytest.raises(api.Unreachable, match="in use") as caught, responses.translated():
+        raise httpx2.PoolTimeout("all are in use", request=httpx2.Request("GET", "http://127.0.0.1/runs"))
+    assert "GET /runs" == caught.value.request
