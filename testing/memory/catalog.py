@@ -57,7 +57,10 @@ class CatalogInMemory:
         """The workflow to start: by its name, or registered now if it was not yet. Raises NotFound for a name that
         nothing was registered under, Invalid."""
         if isinstance(source, str) and not source.lstrip().startswith("{"):
-            return self.latest(source)
+            try:
+                return self.latest(source)
+            except NotFound as error:
+                raise NotFound(f"{error}{_others(self._latest)}") from None
         if not isinstance(source, str | bytes | Mapping) and source in self._authored:
             return self._authored[source]
         return self.register(source)
@@ -65,7 +68,7 @@ class CatalogInMemory:
     def latest(self, name: str) -> RegisteredWorkflow:
         """The newest version. Raises NotFound."""
         if (found := self._latest.get(name)) is None:
-            raise NotFound(f"workflow {quoted(name)} does not exist{_others(self._latest)}")
+            raise NotFound(f"workflow {quoted(name)} is not registered")
         return found
 
     def version(self, name: str, version: str) -> RegisteredWorkflow:

@@ -278,7 +278,7 @@ def test_children_run_and_their_failure_is_that_of_the_step() -> None:
         assert [found.workflow for found in run.children] == ["child"]
         service.fail("t", "child broke")
         assert_failed(service.start("one", 1), "child broke")
-        with pytest.raises(NotFound, match='workflow "nobody" does not exist: there is "child", "one"'):
+        with pytest.raises(NotFound, match='workflow "nobody" is not registered: there is "child", "one"'):
             service.start("nobody")
 
 
