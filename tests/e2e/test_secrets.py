@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.broker.nats.errors import Code, ServiceError
+from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from tests.support.jwt_operator import Operator
@@ -341,7 +341,7 @@ async def read_streams(store: Store, search: Search) -> None:
 async def following(store: Store, stream: str, seq: int) -> dict[str, Any] | None:
     try:
         found = await store.broker.api(f"STREAM.MSG.GET.{stream}", {"seq": seq + 1, "next_by_subj": ">"})
-    except ServiceError as error:
+    except ApiError as error:
         if error.err_code != Code.MESSAGE_NOT_FOUND:
             raise
         return None

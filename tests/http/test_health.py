@@ -24,7 +24,7 @@ from penstock.config.settings import BrokerSettings, Settings
 from penstock.engine import errors
 from penstock.engine.errors import PenstockError
 from penstock.http.app import create_app
-from penstock.http.messages.errors import KINDS
+from penstock.http.messages.errors import KINDS, status_of
 from penstock.http.system.storage import KNOWN_S
 from tests.conftest import free_port
 from tests.support.conductor import Conductor
@@ -249,7 +249,8 @@ async def test_workers_are_listed_without_what_is_no_registration(http: ASGICond
 
 def test_every_error_that_has_a_meaning_has_a_status() -> None:
     kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PenstockError)}
-    assert kinds - {PenstockError} == KINDS.keys()
+    assert kinds - {PenstockError, errors.UnknownWorkflow} == KINDS.keys()
+    assert KINDS[errors.Invalid].status == status_of(errors.UnknownWorkflow("no such workflow"))
 
 
 async def _healthy(http: ASGIConductor) -> None:

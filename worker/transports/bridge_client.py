@@ -28,7 +28,7 @@ from penstock.broker.worker_protocol.bridge_messages import (
     ResolveTask,
 )
 from penstock.client.address import options
-from penstock.client.responses import translated
+from penstock.client.responses import problem, translated
 from penstock.engine import errors
 from penstock.engine.definition.identifiers import shown
 
@@ -158,6 +158,6 @@ def _announced(entry: WorkerRegistration) -> ConnectWorker:
 
 
 def _refuse(answer: httpx2.Response) -> NoReturn:
-    text = "\n".join(shown(line) for line in answer.text[:TEXT_MAX].strip().splitlines()) or "no text"
+    text = "\n".join(shown(line) for line in "\n".join(problem(answer).problems)[:TEXT_MAX].splitlines())
     kind = ERRORS.get(answer.status_code, errors.Unavailable)
     raise kind(text if kind is not errors.Unavailable else f"{answer.status_code}: {text}")
