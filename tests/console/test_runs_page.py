@@ -287,6 +287,7 @@ async def test_a_bulk_is_done_in_parts(context: BrowserContext, page: Page, api:
     name = workflow(api, step("wait", "console.nobody"))
     for number in (1000, 203):
         api.bulk(name, [b"1"] * number)
+    await until_true(lambda: api.run_stats(workflow=name, status="running").total == 1203)
     await page.goto(f"/console/runs?workflow={name}&status=running")
     await page.locator(".c-select").nth(1).click()
     bar, dialog = page.get_by_role("region", name="Selected runs"), page.get_by_role("dialog")
