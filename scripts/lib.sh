@@ -97,6 +97,11 @@ add_node_tools() {
   add_node_packages tests/node .venv/node
 }
 
+# What compiles the TypeScript package, of exactly the versions in its package-lock.json.
+add_typescript_tools() {
+  add_node_packages clients/typescript .venv/typescript
+}
+
 # add_node_packages SOURCE TARGET: what SOURCE/package-lock.json names, in TARGET/node_modules. Does nothing when nothing has changed.
 add_node_packages() {
   if cmp -s "$1/package-lock.json" "$2/package-lock.json" && [[ -d $2/node_modules ]]; then return; fi

@@ -37,7 +37,7 @@ SAME_NAME = {"Workflow"}  # what users write in Python (authoring/), and what th
 MAP_LINES_MAX = 20
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 HOME_PATH = re.compile(r"(?<![\w.}-])/(?:root|home|work|Users)/", re.ASCII)
-TEXT_SUFFIXES = frozenset({".py", ".md", ".cfg", ".toml", ".sh", ".json", ""})
+TEXT_SUFFIXES = frozenset({".py", ".ts", ".md", ".cfg", ".toml", ".sh", ".json", ""})
 
 
 def test_http_has_no_init() -> None:
@@ -129,7 +129,7 @@ def test_a_pages_links_lead_somewhere(page: str) -> None:
 
 
 def test_no_file_names_a_path_of_the_machine_where_it_was_written() -> None:
-    folders = (*PACKAGES.values(), "tests", "scripts", "examples", "docs", ".ci")
+    folders = (*PACKAGES.values(), "clients", "tests", "scripts", "examples", "docs", ".ci")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*")] + [
         path for path in ROOT.iterdir() if path.name != ".git"
     ]

@@ -1,0 +1,9 @@
+/** Client of the penstock workflow service. Start reading at client.ts. */
+
+export type { components, operations, paths } from "./api.js";
+export * from "./client.js";
+export type { ConnectionOptions } from "./connection.js";
+export * from "./errors.js";
+export type { FollowOptions } from "./following.js";
+export { type ResultOptions, RunHandle } from "./run.js";
+export type * from "./types.js";
