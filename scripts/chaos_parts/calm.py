@@ -18,15 +18,16 @@ from .ledger import Ledger
 from .workflows import CRON, TRIGGERS
 
 READY_S_MAX = 150.0
+READY_AGAIN_S_MAX = 300.0  # after the last fault
 LOOK_S = 0.5
 
 
 class BadStart(Exception):
-    """The service did not even get ready, and nothing had been done to it; the text says why."""
+    """The service did not get ready, although nothing was done to it; the text says why."""
 
 
-async def ready(api: Api, installation: Installation) -> None:
-    deadline = time.monotonic() + READY_S_MAX
+async def ready(api: Api, installation: Installation, within_s: float = READY_S_MAX) -> None:
+    deadline = time.monotonic() + within_s
     while not await api.ready():
         if time.monotonic() > deadline:
             raise BadStart(f"the service did not get ready; its log ends with:\n{installation.last_words()}")

@@ -72,3 +72,11 @@ def check(evidence: Evidence) -> list[Violation]:
     """Everything that must never be and is, in the order of the rules. Pure: the same evidence gives the same
     answer."""
     return [violation for rule in RULES for violation in rule(evidence)]
+
+
+def check_open(evidence: Evidence, waited_s: float) -> list[Violation]:
+    """What can be said of a storm after which not everything ended in time: which runs have not. What else there is
+    still changes while it is read, so nothing of it is judged."""
+    open_still = list(histories.every_run_ends(evidence))
+    text = f"{waited_s:.0f} s after the last fault not everything had ended, among it {len(open_still)} runs"
+    return [Violation("calm", f"{text}; nothing else was judged"), *open_still]

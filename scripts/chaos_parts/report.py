@@ -21,7 +21,8 @@ HISTORY_MAX = 40
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """Everything that is printed. Times in s; `calm_s` is what it took from the last fault until everything had ended.
+    """Everything that is printed. Times in s; `calm_s` is how long everything took to end after the last fault, or how
+    long that was waited for.
 
     `repeated` are executions beyond the first of one attempt and iteration of a step: they are allowed. `late` are
     events that changed nothing; `timers` of ended runs are still set, and will change nothing. `lost` are promised runs
@@ -117,7 +118,7 @@ def with_restored(
 def lines(report: Report) -> Iterator[str]:
     """The whole report for people."""
     lasted = f"{report.seconds:g} s of faults over load"
-    yield f"seed {report.seed}: {lasted}, everything had ended {report.calm_s:g} s later"
+    yield f"seed {report.seed}: {lasted}, the calm after it took {report.calm_s:g} s"
     yield f"  faults          {report.kills} kills, {report.freezes} freezes, {report.missed} found nothing to hit"
     for name, count in report.faults.items():
         yield f"    {name:<20} {count:>6,}"

@@ -20,8 +20,8 @@ from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 
 from .api import Api
 from .backups import Backup, take
-from .calm import LOOK_S, BadStart, queued, reading, ready, stop_clock
-from .checker import check
+from .calm import LOOK_S, READY_AGAIN_S_MAX, BadStart, queued, reading, ready, stop_clock
+from .checker import check, check_open
 from .evidence import Violation
 from .executions import read_all
 from .faults import Faults
@@ -113,13 +113,14 @@ async def _weather(
             end = time.time()
             users.stop()
             progress(f"calm: {faults.missed} faults found nothing to hit; waiting for what is open")
-            calm = await _calm(installation, api, ledger, gathering, users, load, int(end))
+            calm_s, over = await _calm(installation, api, ledger, gathering, users, load, int(end))
         backup = await copying
     finally:
         copying.cancel()
     progress("reading the evidence")
     evidence = await gathering.evidence(ledger, api, installation)
-    report = reported(wanted.seed, wanted.faults, begin, end, calm, faults, api, gathering, evidence, check(evidence))
+    violations = check(evidence) if over else check_open(evidence, calm_s)
+    report = reported(wanted.seed, wanted.faults, begin, end, calm_s, faults, api, gathering, evidence, violations)
     return report, backup
 
 
@@ -162,10 +163,11 @@ async def _calm(
     users: Users,
     load: asyncio.Task[None],
     last_tick: int,
-) -> float:
-    """Wait until everything that was begun has ended, no longer than CALM_S_MAX; how long it took. What has not ended
-    by then shows in the evidence."""
-    begin = time.monotonic()
+) -> tuple[float, bool]:
+    """Wait until everything that was begun has ended, no longer than CALM_S_MAX after the service is ready: how many
+    seconds it took, and whether all of it has."""
+    begin, over = time.monotonic(), False
+    await ready(api, installation, READY_AGAIN_S_MAX)
     with suppress(TimeoutError):
         async with asyncio.timeout(CALM_S_MAX):
             await load
@@ -174,11 +176,12 @@ async def _calm(
                 await users.following.cancel_parked()
                 await users.operators.end_pauses(gathering.paused)
                 await asyncio.sleep(LOOK_S)
+            over = True
     load.cancel()
     with suppress(asyncio.CancelledError, ExceptionGroup):
         await load
     await ready(api, installation)
-    return time.monotonic() - begin
+    return time.monotonic() - begin, over
 
 
 @contextmanager

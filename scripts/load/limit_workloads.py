@@ -101,6 +101,7 @@ async def rate(setup: Setup) -> Sample:
     step = {"id": "s", "task": TASK, "rate_limit": [{"limit": RATE, "per": "1s"}]}
     async with environment(setup, alone=True) as on:
         await on.client.register(msgspec.json.encode({"name": RATED, "steps": [step]}))
+        await _drained(on, RATED, WARM)
         before, scope = await on.log.messages(), f"{RATED}.s"
         await on.client.hold_back(scope, "1s")
         run_ids = await _start(on, RATED, runs)

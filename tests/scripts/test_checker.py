@@ -11,7 +11,7 @@ from chaos_parts.account import Account
 from chaos_parts.api import may_fail
 from chaos_parts.backups import Backup, promises
 from chaos_parts.backups import before as executions_before
-from chaos_parts.checker import RULES, check
+from chaos_parts.checker import RULES, check, check_open
 from chaos_parts.deadlines import early_timers
 from chaos_parts.evidence import Evidence, History, Violation, shown_account, shown_state
 from chaos_parts.kind_workflows import UNDONE
@@ -199,6 +199,14 @@ def test_timers_are_in_time_from_their_due_moment_on() -> None:
 
     assert [] == early(due)
     assert 1 == len(early(due - 0.05))
+
+
+def test_after_a_storm_that_does_not_end_only_the_open_runs_are_reported() -> None:
+    still_read = evidence(CHAIN, started(key="k"), *step("a"), snapshots={RUN: b"another"})
+    assert "snapshot is the fold" in {found.rule for found in check(still_read)}
+    calm, open_run = check_open(still_read, 180)
+    assert ("calm", "every run ends", RUN) == (calm.rule, open_run.rule, open_run.run_id)
+    assert "180 s after the last fault not everything had ended, among it 1 runs" in calm.what
 
 
 def test_a_timer_that_nobody_set_is_reported() -> None:
