@@ -55,6 +55,10 @@ takeover: setup ## Measure how long runs stand still when a shard or a host of e
 pages: setup ## Write the pages that are made from tables in the code
 	@.venv/bin/python scripts/settings_table.py && .venv/bin/python scripts/diagrams.py && .venv/bin/python scripts/metrics_table.py
 
+.PHONY: docs
+docs: ## Make a site of docs/ in build/site (scripts/docs serve: live, while you write)
+	@scripts/docs build
+
 .PHONY: release
 release: ## Build and check what is published, into dist (scripts/release --help)
 	@scripts/release

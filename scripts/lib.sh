@@ -29,7 +29,7 @@ install() {
 is_installed() {
   [[ -x .venv/bin/penstock && -f .venv/installed ]] || return 1
   [[ "$(sed -n 1p .venv/installed)" == "$1" ]] || return 1
-  [[ -z "$2" || "$(sed -n 2p .venv/installed)" == "$2" ]]
+  [[ -z "$2" || "$(sed -n 2p .venv/installed)" == "$2" || "$(sed -n 2p .venv/installed)" == dev ]]
 }
 
 # What an installation depends on: where the checkout is, what setup.cfg says, and which files the packages have.
