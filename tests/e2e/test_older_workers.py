@@ -28,6 +28,7 @@ from tests.support.waiting import until
 ROOT = Path(__file__).parents[2]
 VERSIONS = sorted(path.name for path in FOLDER.iterdir())
 WAIT_MS = 30_000
+RECORDED = ("bridge.json", "broker.json", "limits.json")
 versions = pytest.mark.parametrize("version", VERSIONS)
 pytestmark = pytest.mark.timeout(180)
 
@@ -201,7 +202,7 @@ def test_a_recording_has_everything_that_a_worker_does(version: str) -> None:
 def test_every_released_version_has_recordings_and_so_has_this_one() -> None:
     assert {*released((ROOT / "CHANGELOG.md").read_text()), current()} <= set(VERSIONS)
     for version in VERSIONS:
-        assert {"bridge.json", "broker.json", SEAL} == {path.name for path in (FOLDER / version).iterdir()}
+        assert {*RECORDED, SEAL} == {path.name for path in (FOLDER / version).iterdir()}
 
 
 @versions
@@ -209,7 +210,7 @@ def test_nobody_has_changed_a_recording(version: str, tmp_path: Path) -> None:
     folder = FOLDER / version
     kept = (folder / SEAL).read_text().strip()
     assert kept == seal(folder)
-    for name in ("bridge.json", "broker.json"):
+    for name in RECORDED:
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     assert kept == seal(tmp_path)
     (tmp_path / "broker.json").write_bytes((folder / "broker.json").read_bytes().replace(b"older", b"newer", 1))
