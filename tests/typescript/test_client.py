@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
 from penstock.client import Client
 from tests.support.service import Service, free_port
 from tests.typescript.conftest import PAGES, Packed
+from tests.typescript.lossy import losing_answers
 
 NAP = b'{"name": "nap", "steps": [{"id": "rest", "type": "sleep", "config": {"duration": "1ms"}}]}'
 CONSENT = b'{"name": "consent", "steps": [{"id": "ask", "type": "approval", "config": {"timeout": "1h"}}]}'
@@ -55,39 +53,6 @@ def test_events_go_on_where_they_were_when_the_service_was_killed(packed: Packed
     assert expected == before + after, err
     assert "ann" == json.loads("".join(output))["approved_by"]
     assert 0 == program.returncode
-
-
-def body_size(head: bytes) -> int:
-    found = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
-    return int(found[1]) if found else 0
-
-
-@asynccontextmanager
-async def losing_answers(service: Service, losses: int) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A way to the service on which the first answers are lost; yields its address and the requests that it has
-    passed on."""
-    requests: list[bytes] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        to, back = await asyncio.open_connection(*service.http_address)
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                requests.append(head)
-                back.write(head + await reader.readexactly(body_size(head)))
-                answer = await to.readuntil(b"\r\n\r\n")
-                answer += await to.readexactly(body_size(answer))
-                if len(requests) <= losses:
-                    return
-                writer.write(answer)
-        except asyncio.IncompleteReadError:
-            return
-        finally:
-            back.close()
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", requests
 
 
 @pytest.mark.parametrize("losses", [0, 2])

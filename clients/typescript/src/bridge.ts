@@ -10,20 +10,33 @@ import type { PolledTask, Resolution, TaskAnswer } from "./types.js";
 type Schemas = components["schemas"];
 
 const SILENCE_MS = 15_000; // the stream has a line every 5 s
+const GIVEN_UP = 409;
 
 export class Bridge {
   constructor(private readonly connection: Connection) {}
 
-  /** Registered while it is iterated. */
-  connected(entry: Schemas["ConnectWorker"], signal: AbortSignal): AsyncGenerator<ServerEvent, void, undefined> {
-    return this.connection.stream("POST", "/v1/workers/connect", { body: entry, silenceMs: SILENCE_MS, signal });
+  /** Registered while it is iterated; `opened` is called when it is. */
+  connected(
+    entry: Schemas["ConnectWorker"],
+    signal: AbortSignal,
+    opened: () => void,
+  ): AsyncGenerator<ServerEvent, void, undefined> {
+    const request = { body: entry, silenceMs: SILENCE_MS, signal, opened };
+    return this.connection.stream("POST", "/v1/workers/connect", request);
   }
 
-  poll(request: Schemas["PollTasks"]): Promise<PolledTask[]> {
-    return this.connection.json("POST", "/v1/tasks/poll", { body: request, waitMs: request.timeout_ms });
+  poll(request: Schemas["PollTasks"], signal: AbortSignal): Promise<PolledTask[]> {
+    return this.connection.json("POST", "/v1/tasks/poll", { body: request, waitMs: request.timeout_ms, signal });
   }
 
-  /** Answer a task, or say something about it. Once. */
+  /** A sign of life of each task, once. Returns those that were given up, with the reason. */
+  async heartbeats(taskIds: readonly string[]): Promise<Map<string, string>> {
+    const resolved = await this.exchange(taskIds.map((task_id) => ({ task_id, action: "heartbeat" })));
+    const over = resolved.filter((one) => one.code === GIVEN_UP);
+    return new Map(over.map((one) => [one.task_id, one.error ?? "given up"]));
+  }
+
+  /** Answer a task, once. */
   async resolve(taskId: string, resolution: Resolution): Promise<void> {
     await this.connection.json("POST", path`/v1/tasks/${taskId}/resolve`, { body: resolution });
   }
@@ -33,13 +46,13 @@ export class Bridge {
     await untilAvailable(() => this.resolve(taskId, resolution), signal);
   }
 
-  /** Several things about one task, in their order. Throws the error of the first that is refused. */
+  /** Several things about one task, in their order, again and again until each is stored or refused. What has an id is
+   * stored once. */
   async say(taskId: string, said: readonly Resolution[], signal: AbortSignal): Promise<void> {
-    const body = { resolve: said.map((one): TaskAnswer => ({ ...one, task_id: taskId })) };
+    const entries = said.map((one): TaskAnswer => ({ ...one, task_id: taskId }));
     await untilAvailable(async () => {
-      const found = await this.connection.json<Schemas["Exchanged"]>("POST", "/v1/tasks/exchange", { body });
-      const refused = found.resolved.find((one) => one.code !== undefined);
-      if (refused?.code !== undefined) throw errorOfStatus(refused.code, refused.error ?? "");
+      const failed = (await this.exchange(entries)).find((one) => one.code !== undefined && one.code >= 500);
+      if (failed?.code !== undefined) throw errorOfStatus(failed.code, failed.error ?? "");
     }, signal);
   }
 
@@ -55,6 +68,11 @@ export class Bridge {
   async sendSignal(runId: string, name: string, payload: unknown, signal: AbortSignal): Promise<void> {
     const where = path`/v1/runs/${runId}/signals/${name}`;
     await untilAvailable(() => this.connection.json("POST", where, { body: payload, signal }), signal);
+  }
+
+  private async exchange(entries: readonly TaskAnswer[]): Promise<Schemas["ResolvedTask"][]> {
+    const body = { resolve: entries };
+    return (await this.connection.json<Schemas["Exchanged"]>("POST", "/v1/tasks/exchange", { body })).resolved;
   }
 }
 

@@ -88,11 +88,12 @@ export class Connection {
     }
   }
 
-  /** The server-sent events of one answer. `silenceMs`: the connection is lost if nothing comes for so long. */
+  /** The server-sent events of one answer. `silenceMs`: the connection is lost if nothing comes for so long. `opened` is
+   * called when the answer begins. */
   async *stream(
     method: string,
     path: string,
-    request: Request & { silenceMs: number },
+    request: Request & { silenceMs: number; opened?: () => void },
   ): AsyncGenerator<ServerEvent, void, undefined> {
     const idle = new AbortController();
     const stop = request.signal === undefined ? idle.signal : AbortSignal.any([idle.signal, request.signal]);
@@ -100,6 +101,7 @@ export class Connection {
     try {
       const answer = await this.sent(method, path, { ...request, signal: stop }, "text/event-stream");
       if (!answer.ok) throw await errorOf(answer);
+      request.opened?.();
       if (answer.body !== null) yield* read(answer.body, () => watch.refresh());
     } catch (error) {
       request.signal?.throwIfAborted();

@@ -1,4 +1,4 @@
-/** Client of the penstock workflow service. Start reading at client.ts. */
+/** Client and worker of the penstock workflow service. Start reading at client.ts, or at worker.ts. */
 
 export type { components, operations, paths } from "./api.js";
 export * from "./client.js";

@@ -34,7 +34,7 @@ export class Outbox {
       this.dropped.log += 1;
       return;
     }
-    const lines = [JSON.parse(JSON.stringify(line)) as Line];
+    const lines = [asJson(line)];
     if (this.dropped.log > 0) {
       lines.unshift({ text: `… ${this.dropped.log} lines dropped`, level: "warning", at: line.at, fields: {} });
       this.dropped.log = 0;
@@ -60,12 +60,14 @@ export class Outbox {
   }
 
   async flush(): Promise<void> {
-    if (this.sending === undefined) return;
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<void>((resolve) => {
       timer = setTimeout(resolve, FLUSH_MS_MAX);
     });
-    await Promise.race([this.sending, late]);
+    const sent = async (): Promise<void> => {
+      while (this.sending !== undefined) await this.sending;
+    };
+    await Promise.race([sent(), late]);
     clearTimeout(timer);
   }
 
@@ -75,9 +77,7 @@ export class Outbox {
   }
 
   private start(): void {
-    this.sending ??= this.send().finally(() => {
-      this.sending = undefined;
-    });
+    this.sending ??= this.send();
   }
 
   /** Until nothing waits. What the service refuses is left out: the answer to the task shows what is wrong with it. */
@@ -89,10 +89,21 @@ export class Outbox {
       this.latest = undefined;
       await this.bridge.say(this.taskId, batch, this.signal).catch(() => undefined);
     }
+    this.sending = undefined;
   }
 
   private nextId(): string {
     this.said += 1;
     return `${this.mark}.${this.said}`;
+  }
+}
+
+/** As it is now: fields may change before it is sent. Those that JSON cannot say become a text, so that a log line never
+ * fails a task. */
+function asJson(line: Line): Line {
+  try {
+    return JSON.parse(JSON.stringify(line)) as Line;
+  } catch (error) {
+    return { ...line, fields: { unwritable: String(error) } };
   }
 }

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Bridge } from "./bridge.js";
 import { Connection, type ConnectionOptions, pauseMs } from "./connection.js";
 import { Context } from "./context.js";
-import { ConflictError, NotFoundError, PenstockError, UnavailableError } from "./errors.js";
+import { NotFoundError, PenstockError, UnavailableError } from "./errors.js";
 import { Continue, NonRetriable, Pause, RetryAfter, TaskCancelled } from "./outcomes.js";
 import type { PolledTask, Resolution } from "./types.js";
 
@@ -16,7 +16,7 @@ export type TaskFunction<Input, Output> = (
 ) => Output | Continue | Promise<Output | Continue>;
 
 export interface WorkerOptions extends Pick<ConnectionOptions, "url" | "token"> {
-  /** How many tasks it holds at one time, of all types together; default: 100. */
+  /** How many tasks it holds at one time, of all types together, 1 to 1,000; default: 100. */
   maxTasks?: number | undefined;
   /** Take only tasks of steps with this `worker_group`. */
   group?: string | undefined;
@@ -39,7 +39,9 @@ const POLL_MS = 30_000;
 const POLL_TASKS_MAX = 1_000;
 const HEARTBEAT_MS = 10_000;
 const RELEASE_MS = 2_000; // what the last poll may take to end when the worker stops
+const PAUSE_MS_MAX = 2_000;
 const TEXT_MAX = 8_192;
+const SIGNALS = ["SIGTERM", "SIGINT"] as const;
 
 export class Worker {
   readonly workerId: string;
@@ -50,19 +52,24 @@ export class Worker {
   private readonly graceMs: number;
   private readonly warn: NonNullable<WorkerOptions["onWarning"]>;
   private readonly left = new AbortController(); // ends the connection, and what still waits for the service
-  private stopping = false;
+  private readonly stopping = new AbortController(); // ends the polls
+  private lastPoll = new AbortController();
   private freed: () => void = () => undefined;
   private polling: Promise<void> | undefined;
   private connecting: Promise<void> | undefined;
   private beating: NodeJS.Timeout | undefined;
   private stopped: Promise<void> | undefined;
 
-  /** `token` is by default the variable SERVICE_BRIDGE_TOKEN. Throws TypeError for an address that is none. */
+  /** `token` is by default the variable SERVICE_BRIDGE_TOKEN. Throws TypeError for an address that is none, RangeError for
+   * a `maxTasks` that cannot be. */
   constructor(private readonly options: WorkerOptions = {}) {
     const token = options.token ?? process.env.SERVICE_BRIDGE_TOKEN;
     this.bridge = new Bridge(new Connection({ url: options.url, token, timeoutMs: 20_000, retries: 0 }));
     this.workerId = options.workerId ?? `${nameOfHost()}-${process.pid}-${randomBytes(3).toString("hex")}`;
-    this.maxTasks = Math.max(1, Math.min(options.maxTasks ?? 100, POLL_TASKS_MAX));
+    this.maxTasks = options.maxTasks ?? 100;
+    if (!Number.isInteger(this.maxTasks) || this.maxTasks < 1 || this.maxTasks > POLL_TASKS_MAX) {
+      throw new RangeError(`maxTasks is ${this.maxTasks}: it must be a whole number from 1 to ${POLL_TASKS_MAX}`);
+    }
     this.graceMs = options.graceMs ?? 10_000;
     this.warn = options.onWarning ?? logged;
   }
@@ -75,19 +82,24 @@ export class Worker {
     return this;
   }
 
-  /** Work until SIGTERM or SIGINT, or until `stop` is called. Throws what `start` throws. */
+  /** Work until SIGTERM or SIGINT, or until `stop` is called; a second signal ends the process at once. Throws what
+   * `start` throws. */
   async run(): Promise<void> {
     let signalled: () => void = () => undefined;
+    const ignore = (): void => SIGNALS.forEach((name) => process.removeListener(name, signalled));
     const until = new Promise<void>((resolve) => {
-      signalled = resolve;
+      signalled = () => {
+        ignore();
+        resolve();
+      };
     });
-    for (const name of ["SIGTERM", "SIGINT"] as const) process.once(name, signalled);
+    for (const name of SIGNALS) process.on(name, signalled);
     try {
       await Promise.race([this.start(), until]);
-      await Promise.race([until, this.polling]);
+      await Promise.race([this.polling, until]);
       await this.stop();
     } finally {
-      for (const name of ["SIGTERM", "SIGINT"] as const) process.removeListener(name, signalled);
+      ignore();
       this.left.abort();
     }
   }
@@ -100,8 +112,8 @@ export class Worker {
     await new Promise<void>((resolve, reject) => {
       this.connecting = this.stayConnected(resolve, reject);
     });
-    if (this.stopping) return;
-    this.beating = setInterval(() => this.beat(), HEARTBEAT_MS);
+    if (this.stopping.signal.aborted) return;
+    this.beating = setInterval(() => void this.beat(), HEARTBEAT_MS);
     this.polling = this.poll();
   }
 
@@ -113,9 +125,9 @@ export class Worker {
   }
 
   private async end(): Promise<void> {
-    this.stopping = true;
+    this.stopping.abort();
     this.freed();
-    if (this.polling !== undefined) await Promise.race([this.endPolls(), sleep(RELEASE_MS)]);
+    if (this.polling !== undefined) await this.endPolls();
     const timer = new AbortController();
     const grace = sleep(this.graceMs, undefined, { signal: timer.signal }).catch(() => undefined);
     await Promise.race([Promise.all([...this.held.values()].map((one) => one.done)), grace]);
@@ -132,9 +144,12 @@ export class Worker {
     await this.connecting;
   }
 
-  /** A poll that is cut off would keep the tasks on their way for minutes: the service ends it. */
+  /** The service ends the last poll: if it were cut off, tasks on their way would be delivered again only minutes later.
+   * A service that is away cannot; then it is cut off. */
   private async endPolls(): Promise<void> {
-    await this.bridge.poll(this.request(0, 0)).catch(() => undefined);
+    const late = AbortSignal.timeout(RELEASE_MS);
+    late.addEventListener("abort", () => this.lastPoll.abort());
+    await this.bridge.poll(this.request(0, 0), late).catch(() => this.lastPoll.abort());
     await this.polling;
   }
 
@@ -150,26 +165,29 @@ export class Worker {
       ...(this.options.group === undefined ? {} : { worker_group: this.options.group }),
     };
     let known = false;
-    for (let failures = 0; !this.left.signal.aborted; failures += 1) {
+    let failures = 0;
+    const opened = (): void => {
+      known = true;
+      failures = 0;
+      first();
+    };
+    for (; !this.left.signal.aborted; failures += 1) {
       try {
-        for await (const event of this.bridge.connected(entry, this.left.signal)) {
+        for await (const event of this.bridge.connected(entry, this.left.signal, opened)) {
           if (event.event === "cancel") this.cancel(JSON.parse(event.data));
-          if (!known) first();
-          known = true;
-          failures = 0;
         }
       } catch (error) {
-        if (this.left.signal.aborted) return;
+        if (this.left.signal.aborted) break;
         if (!known && error instanceof PenstockError && !(error instanceof UnavailableError)) return refused(error);
         this.warn("disconnected", error);
       }
-      await sleep(Math.min(pauseMs(failures), 2_000), undefined, { signal: this.left.signal }).catch(() => undefined);
+      await paused(failures, this.left.signal);
     }
     first(); // it was stopped before it was connected
   }
 
   private async poll(): Promise<void> {
-    for (let failures = 0; !this.stopping; ) {
+    for (let failures = 0; !this.stopping.signal.aborted; ) {
       const room = this.maxTasks - this.held.size;
       if (room <= 0) {
         await new Promise<void>((resolve) => {
@@ -178,13 +196,14 @@ export class Worker {
         continue;
       }
       try {
-        const tasks = await this.bridge.poll(this.request(room, POLL_MS));
+        this.lastPoll = new AbortController();
+        const tasks = await this.bridge.poll(this.request(room, POLL_MS), this.lastPoll.signal);
         failures = 0;
         for (const task of tasks) this.take(task);
       } catch (error) {
-        if (this.stopping) return;
+        if (this.stopping.signal.aborted) return;
         this.warn("poll_failed", error);
-        await sleep(Math.min(pauseMs(failures), 2_000));
+        await paused(failures, this.stopping.signal);
         failures += 1;
       }
     }
@@ -198,7 +217,7 @@ export class Worker {
 
   private take(task: PolledTask): void {
     const call = this.functions.get(task.task);
-    if (this.stopping || call === undefined) {
+    if (this.stopping.signal.aborted || call === undefined) {
       void this.bridge.resolve(task.task_id, { action: "pause", duration_ms: 0 }).catch(() => undefined);
       return;
     }
@@ -239,12 +258,11 @@ export class Worker {
   }
 
   /** Signs of life of all tasks; one of a task that was given up is refused, and so the function learns it. */
-  private beat(): void {
-    for (const { task, abort } of this.held.values()) {
-      this.bridge.resolve(task.task_id, { action: "heartbeat" }).catch((error: unknown) => {
-        if (error instanceof ConflictError) abort.abort(new TaskCancelled(error.message));
-      });
-    }
+  private async beat(): Promise<void> {
+    const held = new Map(this.held);
+    if (held.size === 0) return;
+    const over = await this.bridge.heartbeats([...held.keys()]).catch(() => new Map<string, string>());
+    for (const [taskId, reason] of over) held.get(taskId)?.abort.abort(new TaskCancelled(reason));
   }
 
   private cancel(given: { task_id: string; attempt?: number; iteration?: number; reason?: string }): void {
@@ -254,6 +272,11 @@ export class Worker {
     if (attempt !== (given.attempt ?? 1) || iteration !== (given.iteration ?? 0)) return;
     found.abort.abort(new TaskCancelled(given.reason ?? "cancelled"));
   }
+}
+
+/** Longer after each failure. Returns when the signal is aborted. */
+async function paused(failures: number, signal: AbortSignal): Promise<void> {
+  await sleep(Math.min(pauseMs(failures), PAUSE_MS_MAX), undefined, { signal }).catch(() => undefined);
 }
 
 const FOR_GOOD = { failure_type: "non_retriable" };
