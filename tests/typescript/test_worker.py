@@ -54,6 +54,11 @@ class Working:
         """Return once it has warned of that."""
         until_found(lambda: any(warning.get("event") == event for warning in self.warnings))
 
+    def stop(self) -> int:
+        """End it as an operator would, its polls included; returns the exit code."""
+        self.process.terminate()
+        return self.process.wait(30)
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -220,6 +225,7 @@ async def test_a_heartbeat_tells_it_when_the_message_was_lost(packed: Packed, sh
             with shared.client() as client:
                 client.cancel(run_id, "changed my mind")
             what, cancelled, about = await asyncio.to_thread(worker.line)
+            assert 0 == await asyncio.to_thread(worker.stop)
 
     assert ("cancelled", run_id) == (what, cancelled)
     assert about.startswith("TaskCancelled: ")
@@ -322,10 +328,11 @@ async def test_an_answer_whose_receipt_was_lost_is_sent_again_and_counts_once(
     packed: Packed, shared: Service, losses: int
 ) -> None:
     async with losing_answers(shared, losses, b"/resolve ") as (url, requests):
-        with working(packed, shared, url=url):
+        with working(packed, shared, url=url) as worker:
             run_id = await asyncio.to_thread(start, shared, "twice", 2)
             run = await asyncio.to_thread(ended, shared, run_id)
             await asyncio.to_thread(until_found, lambda: len(requests) > losses)
+            assert 0 == await asyncio.to_thread(worker.stop)
     with shared.client() as client:
         types = [event.type for event in client.events(run_id)]
 
