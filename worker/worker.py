@@ -132,7 +132,7 @@ class Worker:
             bounds = self._bounds
             entry = registration(
                 self.worker_id,
-                tuple(self._functions),
+                self.task_types,
                 bounds.max_tasks,
                 bounds.group,
                 {**_limits_shown(self._functions.values()), **self._metadata},
@@ -155,6 +155,16 @@ class Worker:
         if self._workflows:
             token = self._api_token or self._settings().http.api_token
             await register(self._workflows, self._service_url(), token)
+
+    @property
+    def task_types(self) -> tuple[str, ...]:
+        """The task types that it has functions for."""
+        return tuple(self._functions)
+
+    @property
+    def workflows(self) -> tuple[Workflow[Any], ...]:
+        """The workflows that it registers and serves."""
+        return self._workflows
 
     def stop(self) -> None:
         """Let `serve` stop gracefully; called in the loop."""

@@ -1,4 +1,4 @@
-"""A service of the demonstration's own: `penstock serve` on free ports, with data that are removed at the end."""
+"""A service of a command's own: `penstock serve` on free ports, with data that are removed at the end or kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,16 +22,20 @@ STOP_S_MAX = 20.0
 
 
 @contextmanager
-def own_service(token: str | None) -> Iterator[Mapping[str, str]]:
-    """The variables that lead to a service that is ready, for the time of the block. Raises Unavailable when it does
-    not get there."""
+def own_service(
+    token: str | None, data: Path | None = None, options: Sequence[str] = ()
+) -> Iterator[Mapping[str, str]]:
+    """The variables that lead to a service that is ready, for the time of the block. `data` is the directory of its
+    data, None: one that is removed at the end; `options` are more of those of `penstock serve`. Raises Unavailable when
+    it does not get there."""
     with (
         tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory,
         Path(directory, "serve.log").open("w+b") as log,
     ):
         port, broker_port = _free_port(PORT_WANTED), _free_port()
         listen = [f"--listen={HOST}:{port}", f"--broker-port={broker_port}", "--broker-url="]
-        command = [sys.executable, "-P", "-m", "penstock.cli.main", "serve", *listen, f"--data-dir={directory}/data"]
+        stored = f"--data-dir={data or Path(directory, 'data')}"
+        command = [sys.executable, "-P", "-m", "penstock.cli.main", "serve", *listen, stored, *options]
         service = ChildProgram(command, _environ(token), log)
         try:
             url = f"http://{HOST}:{port}"

@@ -52,7 +52,7 @@ def test_commands_options_and_choices_are_completed() -> None:
     assert {"start", "cancel", "retry"} <= set(completed("run", ""))
     assert "decide" not in completed("run", "")
     assert ["--workflow"] == completed("run", "list", "--w")
-    assert ["demo", "dlq", "doctor", "drain"] == sorted(completed("d"))
+    assert ["demo", "dev", "dlq", "doctor", "drain"] == sorted(completed("d"))
     assert ["failed"] == completed("run", "list", "--status", "fa")
 
 
