@@ -1,4 +1,4 @@
-"""`penstock workflow export` and `lint`: of workflows that are written in Python."""
+"""`penstock workflow export` and `lint`, of workflows that are written in Python, and `schema`, for those in JSON."""
 
 from __future__ import annotations
 
@@ -47,6 +47,19 @@ def lint(target: str) -> None:
     output.show(found, show)
     if found:
         click.get_current_context().exit(1)
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file.")
+def schema(out: Path | None) -> None:
+    """Print the JSON Schema of definitions. An editor that is given it completes names and marks what is wrong."""
+    from penstock.http.openapi.definition_schema import definition_schema
+
+    body = output.to_json(definition_schema()).encode() + b"\n"
+    if out is None:
+        click.echo(body, nl=False)
+    else:
+        documents.write(out, body)
 
 
 def _read(target: str) -> Workflow[Any]:

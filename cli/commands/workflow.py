@@ -1,5 +1,5 @@
-"""`penstock workflow`: register, call, list, versions, delete, show, validate; export and lint are in
-cli/authoring/."""
+"""`penstock workflow`: register, call, list, versions, delete, show, validate; export, lint and schema are
+in cli/authoring/."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ CODE = "penstock.cli.authoring.workflow_code"
 COMMANDS = {
     "export": Lazy(f"{CODE}:export", "Print the definition of a workflow that is written in Python."),
     "lint": Lazy(f"{CODE}:lint", "Warn of what is valid in a definition and probably not meant."),
+    "schema": Lazy(f"{CODE}:schema", "Print the JSON Schema of definitions."),
 }
 
 
