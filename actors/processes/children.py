@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import os
 import signal
@@ -38,10 +37,10 @@ from penstock.broker.store import Store, open_store
 from penstock.config.log_setup import configure
 from penstock.config.logging import get_logger
 from penstock.config.process.background import first_of, restarting
+from penstock.config.process.parent import end_with
 from penstock.config.settings import Settings
 from penstock.engine.errors import Conflict, Denied, Invalid, Unavailable
 
-PR_SET_PDEATHSIG = 1
 BROKER_WAIT_S = 60.0  # for the first connection
 RECONNECT_WAIT_S = 5.0  # of one attempt to reach a broker that was there before
 RECONNECT_PAUSE_S = 0.5  # before the next attempt
@@ -160,7 +159,7 @@ async def _keep(stack: AsyncExitStack, loops: Mapping[str, Loop]) -> None:
 
 
 def _main(settings: Settings, name: str, parent: int, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    _die_with(parent)
+    end_with(parent)
     configure(settings.log, name)
     os.setpgid(0, 0)  # Ctrl-C goes to the whole group; the supervisor decides the order
     reasons: list[str] = []
@@ -187,10 +186,3 @@ async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[None]]) -> No
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await work(stop)
-
-
-def _die_with(parent: int) -> None:
-    """Let the system end this process when the supervisor ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        sys.exit(1)

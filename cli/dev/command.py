@@ -49,11 +49,11 @@ def dev(session: Session, app: Path, data: Path | None) -> None:
     happenings: SimpleQueue[Happening] = SimpleQueue()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))  # until all has started
     with ExitStack() as stack:
+        options = ["--builtin-workers=http", f"--http-allow={HTTP_ALLOWED}"]
+        variables = stack.enter_context(own_service(session.token, data and data.resolve(), options))
         stop = Event()
         stack.callback(stop.set)
         watch(app.parent, happenings.put, stop)
-        options = ["--builtin-workers=http", f"--http-allow={HTTP_ALLOWED}"]
-        variables = stack.enter_context(own_service(session.token, data and data.resolve(), options))
         environ = {"SERVICE_LOG_LEVEL": "warning", **os.environ, "SERVICE_CONFIG": "", **variables}
         if session.token:
             environ["SERVICE_API_TOKEN"] = session.token
@@ -127,7 +127,7 @@ class Loop:
 
     def _say_ended(self, process: WorkerProcess) -> None:
         self._waits = False
-        _say(f"the process with {self._app.name} has ended (exit code {process.program.exitcode})", err=True)
+        _say(f"the process with {self._app.name} has ended (exit code {process.program.returncode})", err=True)
         _say(self._what_now, err=True)
 
     @property

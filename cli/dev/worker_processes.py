@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.util import cache_from_source
 from pathlib import Path
 from threading import Thread
 
-from penstock.broker.embedded.child_program import ChildProgram
 from penstock.cli.dev.messages import DECODER, Message
 
 STOP_S_MAX = 15.0
@@ -23,19 +24,34 @@ class WorkerProcess:
         self, app: Path, environ: Mapping[str, str], said: Callable[[WorkerProcess, Message | None], None]
     ) -> None:
         self._socket, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-m", "penstock.cli.dev.worker_program", str(app), str(theirs.fileno())]
+        told = (str(app), str(theirs.fileno()), str(os.getpid()))
         with theirs:
-            self.program = ChildProgram(command, environ, inherited=[theirs.fileno()])
+            # Started by the thread that lives as long as this process: the end of that thread ends it.
+            self.program = subprocess.Popen(
+                [sys.executable, "-P", "-m", "penstock.cli.dev.worker_program", *told],
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,  # Ctrl-C is for the command, which decides the order
+            )
         Thread(target=self._read, args=(said,), daemon=True, name="worker-messages").start()
 
     def begin(self) -> None:
         """Let it load the code."""
-        with contextlib.suppress(OSError):  # it has ended, which is said
+        with suppress(OSError):  # it has ended, which is said
             self._socket.sendall(b"g")
+
+    def await_end(self) -> None:
+        """For at most STOP_S_MAX; then it is killed."""
+        try:
+            self.program.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.program.kill()
+            self.program.wait()
 
     def _read(self, said: Callable[[WorkerProcess, Message | None], None]) -> None:
         # A connection that is reset is as good as one that has ended.
-        with self._socket.makefile("rb") as lines, contextlib.suppress(ConnectionResetError):
+        with self._socket.makefile("rb") as lines, suppress(ConnectionResetError):
             for line in lines:
                 said(self, DECODER.decode(line))
         said(self, None)
@@ -81,7 +97,7 @@ class WorkerProcesses:
 
     def ended(self, process: WorkerProcess) -> bool:
         """Forget a process that has ended; returns whether it was serving, or was to serve."""
-        process.program.join(STOP_S_MAX)
+        process.await_end()
         if process in self._leaving:
             self._leaving.remove(process)
             return False
@@ -97,8 +113,7 @@ class WorkerProcesses:
         for process in known:
             process.program.terminate()
         for process in known:
-            process.program.join(STOP_S_MAX)
-            process.program.kill()
+            process.await_end()
 
     def _new(self) -> WorkerProcess:
         return WorkerProcess(self._app, self._environ, self._said)

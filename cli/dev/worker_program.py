@@ -1,7 +1,8 @@
-"""A process with the user's code: `python -m penstock.cli.dev.worker_program FILE DESCRIPTOR`.
+"""A process with the user's code: `python -m penstock.cli.dev.worker_program FILE DESCRIPTOR PARENT`.
 
 It imports what workers need, and waits on the socket DESCRIPTOR for a byte. Then it loads FILE, serves it until
-SIGTERM, and says on the socket how that went (messages.py). So a reload takes the time of the user's imports only.
+SIGTERM, and says on the socket how that went (messages.py). So a reload takes the time of the user's imports only. It
+gets SIGTERM also when the process PARENT, which started it, ends.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from penstock.cli.dev.loading import Loaded, load, problems_of
 from penstock.cli.dev.messages import Message, Problem, Refused, Serving
 from penstock.cli.dev.problems import problem_of
 from penstock.config.log_setup import configure
+from penstock.config.process.parent import end_with
 from penstock.config.settings import Settings
 from penstock.config.settings import load as load_settings
 from penstock.worker.authored import register
 
 
-def main(file: str, descriptor: str) -> int:
+def main(file: str, descriptor: str, parent: str) -> int:
     """Returns 1 if the code cannot be served."""
+    end_with(int(parent))
     app, command = Path(file), socket.socket(fileno=int(descriptor))
     os.set_inheritable(command.fileno(), False)  # programs of the user's would keep the command waiting for its end
     if not command.recv(1):

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,19 +95,24 @@ def output(run: RunView) -> object:
     return orjson.loads(bytes([*run.steps.values()][-1].output or b"null"))
 
 
-@contextmanager
-def developing(folder: Path, source: str, *options: str) -> Iterator[Dev]:
+def started(folder: Path, source: str, *options: str) -> Dev:
     app = folder / "app.py"
     app.write_text(source)
     process = subprocess.Popen(
         [PENSTOCK, "dev", str(app), *options],
-        env={**clean_environ(), "PYTHONUNBUFFERED": "1"},
+        env={**clean_environ(), "PYTHONUNBUFFERED": "1", "TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    dev = Dev(process, app)
+    return Dev(process, app)
+
+
+@contextmanager
+def developing(folder: Path, source: str, *options: str) -> Iterator[Dev]:
+    dev = started(folder, source, *options)
+    process = dev.process
     try:
         dev.url = dev.line("its console: (http.*)/console")[1]
         yield dev
@@ -127,8 +133,10 @@ def test_saved_code_takes_tasks_and_errors_are_shown_in_place(tmp_path: Path) ->
         assert "workflows: greet; tasks: greet" == dev.line(r"serving app\.py \([\d.]+ s\); (.*)")[1]
         assert "hello ada" == output(dev.run("greet", "ada"))
 
+        saved_at = time.monotonic()
         dev.save("hello", "howdy")  # of the same length, perhaps within the same second
         dev.line("reloaded app.py")
+        print(f"the new code takes tasks {time.monotonic() - saved_at:.3f} s after the save")
         assert "howdy ada" == output(dev.run("greet", "ada"))
 
         dev.save('"howdy " + name', '"howdy + name')
@@ -195,6 +203,18 @@ def test_a_process_that_ends_is_told_and_the_next_save_serves_again(tmp_path: Pa
         dev.app.write_text(APP)
         dev.line("serving app.py")
         assert "hello eve" == output(dev.run("greet", "eve"))
+
+
+def test_nothing_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
+    dev = started(tmp_path, APP)
+    dev.line("serving app.py")
+    known = _descendants(dev.process.pid)
+
+    dev.process.kill()
+    dev.process.communicate(timeout=STOP_S_MAX)  # until nobody can write any more
+
+    assert len(known) > 3
+    assert [] == _still_alive(known, STOP_S_MAX)
 
 
 def test_what_is_to_be_installed_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,18 @@
+"""The life of a child process ends with that of the process that started it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def end_with(parent: int) -> None:
+    """Have the system send SIGTERM to this process when `parent` ends; exit at once if it has ended already. The child
+    calls it: code that runs between fork and exec could wait forever for what a thread of the parent holds."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(1)
