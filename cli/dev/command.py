@@ -50,10 +50,11 @@ def dev(session: Session, app: Path, data: Path | None) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))  # until all has started
     with ExitStack() as stack:
         options = ["--builtin-workers=http", f"--http-allow={HTTP_ALLOWED}"]
-        variables = stack.enter_context(own_service(session.token, data and data.resolve(), options))
+        kept = data and data.resolve()
+        variables = stack.enter_context(own_service(session.token, kept, options))
         stop = Event()
         stack.callback(stop.set)
-        watch(app.parent, happenings.put, stop)
+        watch(app.parent, [kept] if kept else [], happenings.put, stop)
         environ = {"SERVICE_LOG_LEVEL": "warning", **os.environ, "SERVICE_CONFIG": "", **variables}
         if session.token:
             environ["SERVICE_API_TOKEN"] = session.token

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event, Thread
 
@@ -24,16 +24,17 @@ def check_library() -> None:
         ) from error
 
 
-def watch(folder: Path, saved: Callable[[set[Path]], None], stop: Event) -> None:
+def watch(folder: Path, ignored: Sequence[Path], saved: Callable[[set[Path]], None], stop: Event) -> None:
     """Call `saved`, in another thread, with the code and data files below `folder` that were written or removed, until
-    `stop`. Folders that hold no code of the user's (.git, .venv, node_modules, ...) are left out."""
-    Thread(target=_watch, args=(folder, saved, stop), daemon=True, name="watch").start()
+    `stop`. Those below `ignored`, and in folders that hold no code of the user's (.git, .venv, node_modules, ...), are
+    left out."""
+    Thread(target=_watch, args=(folder, ignored, saved, stop), daemon=True, name="watch").start()
 
 
-def _watch(folder: Path, saved: Callable[[set[Path]], None], stop: Event) -> None:
+def _watch(folder: Path, ignored: Sequence[Path], saved: Callable[[set[Path]], None], stop: Event) -> None:
     import watchfiles
 
-    known = watchfiles.DefaultFilter()
+    known = watchfiles.DefaultFilter(ignore_paths=ignored)
 
     def is_ours(change: watchfiles.Change, path: str) -> bool:
         return Path(path).suffix in SUFFIXES and known(change, path)

@@ -100,7 +100,7 @@ def started(folder: Path, source: str, *options: str) -> Dev:
     app.write_text(source)
     process = subprocess.Popen(
         [PENSTOCK, "dev", str(app), *options],
-        env={**clean_environ(), "PYTHONUNBUFFERED": "1", "TMPDIR": str(folder)},
+        env={**clean_environ(), "PYTHONUNBUFFERED": "1", "TMPDIR": str(folder.parent)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
