@@ -64,11 +64,11 @@ def dev(session: Session, app: Path, data: Path | None) -> None:
         _say(f"its data are {f'kept in {data}' if data else 'removed at the end'}; Ctrl-C ends it")
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: happenings.put(number))
-        Loop(app, processes, happenings).run()
+        ReloadLoop(app, processes, happenings).run()
     _say("stopped")
 
 
-class Loop:
+class ReloadLoop:
     """What the command does once the service is ready, in one thread."""
 
     def __init__(self, app: Path, processes: WorkerProcesses, happenings: SimpleQueue[Happening]) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.authoring import Workflow
-from penstock.cli.dev.messages import Problem
+from penstock.cli.dev.messages import CodeProblem
 from penstock.cli.dev.problems import line_of
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Invalid
 from penstock.worker import Worker
 
 
-class Loaded(NamedTuple):
+class LoadedCode(NamedTuple):
     """What is served. `unserved` are workflows without functions: they are registered, and that is all."""
 
     workflows: Sequence[Workflow[Any]]
@@ -28,7 +28,7 @@ class Loaded(NamedTuple):
         return sorted({name for worker in self.workers for name in worker.task_types})
 
 
-def load(app: Path) -> Loaded:
+def load(app: Path) -> LoadedCode:
     """Import the file, with its folder in front of `sys.path` and under its own name, as `import app` would. Raises
     what the file raises, Invalid if it has neither a workflow nor a worker, Conflict for two functions of a task."""
     sys.path.insert(0, str(app.parent))
@@ -46,7 +46,7 @@ def load(app: Path) -> Loaded:
     return _served(flows, workers)
 
 
-def problems_of(flows: Iterable[Workflow[Any]], app: Path) -> list[Problem]:
+def problems_of(flows: Iterable[Workflow[Any]], app: Path) -> list[CodeProblem]:
     """What validation finds in the definitions, each at the line that gives the workflow its name."""
     found = []
     for flow in flows:
@@ -54,18 +54,18 @@ def problems_of(flows: Iterable[Workflow[Any]], app: Path) -> list[Problem]:
             flow.definition()
         except Invalid as error:
             place, named = line_of(flow, app), f"workflow {quoted(flow.name)}"
-            found += [Problem(place, f"{named}: {problem}") for problem in error.problems]
+            found += [CodeProblem(place, f"{named}: {problem}") for problem in error.problems]
     return found
 
 
-def _served(flows: list[Workflow[Any]], workers: list[Worker]) -> Loaded:
+def _served(flows: list[Workflow[Any]], workers: list[Worker]) -> LoadedCode:
     """The file's own workers, and one more for the workflows that none of them has."""
     own = [flow for worker in workers for flow in worker.workflows]
     left = [flow for flow in flows if all(flow is not known for known in own)]
     with_functions = [flow for flow in left if flow.tasks]
     if with_functions:
         workers = [*workers, Worker(workflows=with_functions)]
-    return Loaded(_distinct([*own, *left]), workers, [flow for flow in left if not flow.tasks])
+    return LoadedCode(_distinct([*own, *left]), workers, [flow for flow in left if not flow.tasks])
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What a process with the user's code tells the command that started it, one JSON object a line."""
+"""What a process with the user's code reports to the command that started it, one JSON object a line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Serving(msgspec.Struct, frozen=True, tag=True):
     tasks: list[str]
 
 
-class Problem(msgspec.Struct, frozen=True, tag=True):
+class CodeProblem(msgspec.Struct, frozen=True, tag=True):
     """What is wrong with the code. `place` is a file, relative to the folder of the app, and a line if one is known;
     `excerpt` that line of it."""
 
@@ -27,7 +27,7 @@ class Problem(msgspec.Struct, frozen=True, tag=True):
 class Refused(msgspec.Struct, frozen=True, tag=True):
     """The code cannot be served; the process ends."""
 
-    problems: list[Problem]
+    problems: list[CodeProblem]
 
 
 Message = Serving | Refused

@@ -8,21 +8,21 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.dev.messages import Problem
+from penstock.cli.dev.messages import CodeProblem
 from penstock.engine.errors import PenstockError
 
 LIBRARIES = "site-packages"
 
 
-def problem_of(error: BaseException, app: Path) -> Problem:
+def problem_of(error: BaseException, app: Path) -> CodeProblem:
     """The error with the last line of the user's code that led to it; of a SyntaxError, the line that it names."""
     if isinstance(error, SyntaxError) and error.filename:
         return _syntax_problem(error, app)
     text = str(error) if isinstance(error, PenstockError) else "".join(traceback.format_exception_only(error)).strip()
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename, app)]
     if not frames:
-        return Problem(app.name, text)
-    return Problem(f"{_shown(frames[-1].filename, app)}:{frames[-1].lineno}", text, frames[-1].line or "")
+        return CodeProblem(app.name, text)
+    return CodeProblem(f"{_shown(frames[-1].filename, app)}:{frames[-1].lineno}", text, frames[-1].line or "")
 
 
 def line_of(value: Any, app: Path) -> str:
@@ -45,10 +45,10 @@ def _assignment(source: Path, names: set[str]) -> int | None:
     return None
 
 
-def _syntax_problem(error: SyntaxError, app: Path) -> Problem:
+def _syntax_problem(error: SyntaxError, app: Path) -> CodeProblem:
     # File and line come first, then the line with a mark below it, and the text last
     described = "".join(traceback.format_exception_only(error)).splitlines()
-    return Problem(
+    return CodeProblem(
         f"{_shown(error.filename or app.name, app)}:{error.lineno}",
         described[-1],
         "\n".join(line.removeprefix("    ") for line in described[1:-1]),

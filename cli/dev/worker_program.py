@@ -21,8 +21,8 @@ import uvloop
 import penstock.authoring.codecs
 import penstock.client.async_client
 import penstock.worker.transports.direct  # noqa: F401 - loaded before the user's code is, as the others here
-from penstock.cli.dev.loading import Loaded, load, problems_of
-from penstock.cli.dev.messages import Message, Problem, Refused, Serving
+from penstock.cli.dev.loading import LoadedCode, load, problems_of
+from penstock.cli.dev.messages import CodeProblem, Message, Refused, Serving
 from penstock.cli.dev.problems import problem_of
 from penstock.config.log_setup import configure
 from penstock.config.process.parent import end_with
@@ -44,7 +44,7 @@ def main(file: str, descriptor: str, parent: str) -> int:
     return bool(refused)
 
 
-def _serve(app: Path, command: socket.socket) -> list[Problem]:
+def _serve(app: Path, command: socket.socket) -> list[CodeProblem]:
     """Until SIGTERM; returns what is wrong with the code, if it is."""
     settings = load_settings({}).settings
     configure(settings.log, "worker")
@@ -58,7 +58,7 @@ def _serve(app: Path, command: socket.socket) -> list[Problem]:
     return problems
 
 
-async def _working(loaded: Loaded, settings: Settings, command: socket.socket) -> None:
+async def _working(loaded: LoadedCode, settings: Settings, command: socket.socket) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     async with AsyncExitStack() as stack:
