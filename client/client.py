@@ -80,6 +80,7 @@ class Client:
     workflow_summaries = _sent(workflow_requests.workflow_summaries)
     workflow = _sent(workflow_requests.workflow)
     versions = _sent(workflow_requests.versions)
+    definition_schema = _sent(workflow_requests.definition_schema)
     delete_workflow = _sent(workflow_requests.delete_workflow)
     call = _sent(calls.call)
     start = _sent(requests.start)

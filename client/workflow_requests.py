@@ -42,6 +42,11 @@ def versions(name: str) -> ApiRequest[list[VersionView]]:
     return get(f"/workflows/{segment(name)}/versions", list[VersionView])
 
 
+def definition_schema() -> ApiRequest[bytes]:
+    """The JSON Schema of definitions, as JSON: for editors, and for programs that check definitions by themselves."""
+    return ApiRequest("GET", "/schemas/definition.json", lambda got: got.content)
+
+
 def delete_workflow(name: str, *, force: bool = False) -> ApiRequest[Deleted]:
     """Delete a workflow with all its versions; its runs keep their definitions.
 

@@ -66,8 +66,8 @@ from penstock.http.middleware.queries import Queries
 from penstock.http.middleware.rights import RightsCheck
 from penstock.http.middleware.sessions import Sessions
 from penstock.http.middleware.trace_context import TraceContext
-from penstock.http.openapi import document, page
-from penstock.http.openapi.reference import Document, Reference
+from penstock.http.openapi import definition_schema, document, page
+from penstock.http.openapi.reference import DefinitionSchema, Document, Reference
 from penstock.http.openapi.table import AUDITED, RIGHTS, WITHOUT_QUERY
 from penstock.http.recovery.pausing import BulkPauseResource, BulkResumeResource
 from penstock.http.recovery.pruning import PruneResource
@@ -205,6 +205,7 @@ def create_app(settings: Settings, sources: Mapping[str, str] = {}) -> Applicati
     app.add_route("/settings", SettingsResource(settings, sources))
     app.add_route("/ready", Ready(backend, storage))
     app.add_route("/openapi.json", Document(document.to_json))
+    app.add_route("/schemas/definition.json", DefinitionSchema(definition_schema.to_json))
     app.add_route("/docs", Reference(page.render, page.STYLE))
     _add_console(app, backend, credentials)
     return app

@@ -10,7 +10,18 @@ from falcon import HTTPRouteNotFound
 from falcon.asgi import Request, Response
 
 # Paths that show nothing of workflows and runs.
-OPEN_PATHS = frozenset({"/", "/health", "/ready", "/health/telemetry", "/openapi.json", "/docs", "/console"})
+OPEN_PATHS = frozenset(
+    {
+        "/",
+        "/health",
+        "/ready",
+        "/health/telemetry",
+        "/openapi.json",
+        "/schemas/definition.json",
+        "/docs",
+        "/console",
+    }
+)
 
 
 class Paths:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from penstock.engine.validation import WORKFLOW
 from penstock.http.openapi.definitions import components
 
@@ -23,6 +25,11 @@ def definition_schema() -> dict[str, Any]:
         "$ref": HERE + WORKFLOW.component,
         "$defs": {name: _moved(schema) for name, schema in found.items()},
     }
+
+
+def to_json() -> bytes:
+    """The schema as the service sends it."""
+    return orjson.dumps(definition_schema())
 
 
 def _moved(schema: Any) -> Any:

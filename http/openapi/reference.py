@@ -1,5 +1,5 @@
-"""/openapi.json and /docs: the description of the API, for programs and for people. Both work in any state of the
-service."""
+"""/openapi.json, /docs and /schemas/definition.json: the description of the API for programs and for people, and that
+of definitions for editors. They work in any state of the service."""
 
 from __future__ import annotations
 
@@ -49,6 +49,15 @@ class Document:
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """This API as an OpenAPI 3.1 document."""
+        self._page.show(req, resp)
+
+
+class DefinitionSchema:
+    def __init__(self, write: Callable[[], bytes]) -> None:
+        self._page = CachedText(write, "application/json")
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """The JSON Schema of workflow definitions, for editors."""
         self._page.show(req, resp)
 
 

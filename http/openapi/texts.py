@@ -342,5 +342,9 @@ TEXTS: Mapping[str, str] = {
         "Every process of the service is asked over the broker, so scrape one front end, or a balancer before them."
     ),
     "getDocument": "With an ETag, for who asks often.",
+    "getDefinitionSchema": (
+        "JSON Schema 2020-12. An editor that is given its address completes names and marks what is wrong; it asks "
+        "without a token. Rules between steps, and expressions, are checked when a definition is registered."
+    ),
     "getReference": "One page without scripts.",
 }

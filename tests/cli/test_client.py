@@ -319,6 +319,12 @@ def test_a_worker_that_registered_nonsense_does_not_spoil_the_list(connect: Conn
         assert ["w"] == [worker.worker_id for worker in client.workers()]
 
 
+def test_the_schema_of_definitions_comes_as_it_was_sent(connect: Connect, service: Service) -> None:
+    service.on("GET /schemas/definition.json", Answer(b'{ "type": "object" }'))
+    with connect(service.url) as client:
+        assert b'{ "type": "object" }' == client.definition_schema()
+
+
 def test_address_without_scheme_is_invalid(connect: Connect) -> None:
     with pytest.raises(errors.Invalid, match="must begin with http"):
         connect("localhost:8080")

@@ -257,6 +257,7 @@ def use_pages(right: Client) -> None:
         "/dead-letters",
         "/metrics",
         "/openapi.json",
+        "/schemas/definition.json",
         "/docs",
     ):
         right.get(200, path)

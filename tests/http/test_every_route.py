@@ -207,6 +207,7 @@ class Story:
             "/health",
             "/health/telemetry",
             "/openapi.json",
+            "/schemas/definition.json",
             "/audit",
             "/session",
         ):

@@ -1,4 +1,4 @@
-"""/docs: one page that needs nothing else, whatever stands in the document that it shows."""
+"""/docs: one page that needs nothing else, whatever stands in the document that it shows; and what is sent as it is."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from falcon.testing import ASGIConductor
 
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.http.app import create_app
+from penstock.http.openapi.definition_schema import definition_schema
 from penstock.http.openapi.document import document
 from penstock.http.openapi.page import page, render
 from penstock.http.openapi.table import OPERATIONS
@@ -52,17 +53,17 @@ class Seen(HTMLParser):
         return [value for _, attributes in self.tags if (value := attributes.get(name)) is not None]
 
 
-async def test_both_are_there_without_a_token_and_without_a_broker() -> None:
+async def test_they_are_there_without_a_token_and_without_a_broker() -> None:
     away = BrokerSettings(url=f"nats://127.0.0.1:{free_port()}")
     async with Conductor(create_app(Settings(broker=away, http=HttpSettings(api_token="s3cret")))) as http:
-        for path in ("/docs", "/openapi.json"):
+        for path in ("/docs", "/openapi.json", "/schemas/definition.json"):
             answer = await http.simulate_get(path)
             assert 200 == answer.status_code
             assert "nosniff" == answer.headers["x-content-type-options"]
             assert 401 == (await http.simulate_get(path + "x")).status_code
 
 
-@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/schemas/definition.json"])
 async def test_a_client_that_has_it_already_gets_304(http: ASGIConductor, path: str) -> None:
     first = await http.simulate_get(path)
     tag = first.headers["etag"]
@@ -73,6 +74,13 @@ async def test_a_client_that_has_it_already_gets_304(http: ASGIConductor, path: 
     assert "no-cache" == first.headers["cache-control"]
     assert (304, b"", tag) == (again.status_code, again.content, again.headers["etag"])
     assert (200, first.content) == (other.status_code, other.content)
+
+
+async def test_the_schema_of_definitions_is_the_one_that_the_command_prints(http: ASGIConductor) -> None:
+    answer = await http.simulate_get("/schemas/definition.json")
+
+    assert (200, "application/json") == (answer.status_code, answer.headers["content-type"])
+    assert definition_schema() == answer.json
 
 
 def test_the_page_shows_every_operation_and_every_schema() -> None:

@@ -133,6 +133,7 @@ RIGHTS: Mapping[str, Wants] = {
     "GET /ready": Wants(OPEN),
     "GET /health/telemetry": Wants(OPEN),
     "GET /openapi.json": Wants(OPEN),
+    "GET /schemas/definition.json": Wants(OPEN),
     "GET /docs": Wants(OPEN),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.client.operating.views import TelemetryStatus
 from penstock.engine.access.scopes import KeyScope
 from penstock.http.openapi.operations.operation import HTML, TEXT, Access, Answer, Operation
-from penstock.http.openapi.reference import Document, Reference
+from penstock.http.openapi.reference import DefinitionSchema, Document, Reference
 from penstock.http.system import health
 from penstock.http.system.metrics import Metrics
 
@@ -38,6 +38,15 @@ SERVICE_OPERATIONS: tuple[Operation, ...] = (
         "getDocument",
         "/openapi.json",
         Document.on_get,
+        "Service",
+        {200: Answer({"type": "object"}), 304: Answer(media=())},
+        access=Access.OPEN,
+        needs_broker=False,
+    ),
+    Operation(
+        "getDefinitionSchema",
+        "/schemas/definition.json",
+        DefinitionSchema.on_get,
         "Service",
         {200: Answer({"type": "object"}), 304: Answer(media=())},
         access=Access.OPEN,
