@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "restore": Lazy("penstock.cli.recovery.backup:restore", "Restore a backup into an empty data directory."),
     "prune": Lazy("penstock.cli.recovery.prune:prune", "Remove runs that have ended, by age, status or workflow."),
     "config": Lazy("penstock.cli.commands.config:config", "Show the effective settings and where each came from."),
+    "init": Lazy("penstock.cli.authoring.project:init", "Write a small project: a workflow in Python, with tests."),
     "dev": Lazy("penstock.cli.dev.command:dev", "Run a service and the workers of a Python file; reload on save."),
     "demo": Lazy("penstock.cli.commands.demo:demo", "Run a demonstration workflow from start to end."),
 }

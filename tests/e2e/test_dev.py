@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -203,6 +204,16 @@ def test_a_process_that_ends_is_told_and_the_next_save_serves_again(tmp_path: Pa
         dev.app.write_text(APP)
         dev.line("serving app.py")
         assert "hello eve" == output(dev.run("greet", "eve"))
+
+
+def test_a_new_project_is_served_and_called_as_its_page_says(tmp_path: Path) -> None:
+    said = subprocess.run([PENSTOCK, "init", str(tmp_path)], capture_output=True, text=True, check=True).stdout
+    command = shlex.split(said.splitlines()[-1])
+    with developing(tmp_path, (tmp_path / "app.py").read_text()) as dev:
+        dev.line("serving app.py")
+        environ = {**clean_environ(), "SERVICE_URL": dev.url}
+        ran = subprocess.run([PENSTOCK, *command[1:]], env=environ, capture_output=True, text=True, check=True)
+    assert "order o-1: 7.50" == orjson.loads(ran.stdout)
 
 
 def test_nothing_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
