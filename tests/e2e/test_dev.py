@@ -87,7 +87,7 @@ class Dev:
 def ended(client: Client, run_id: str) -> RunView:
     for _ in client.follow(run_id):
         pass  # it returns at the end of the run
-    return client.run(run_id)
+    return client.get_run(run_id)
 
 
 def output(run: RunView) -> object:
