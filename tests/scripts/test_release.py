@@ -247,6 +247,9 @@ def test_a_long_rehearsal_installs_the_wheel_and_says_what_is_in_it(clone: Path,
     ran = release(clone, "--rehearse", "--target", str(tmp_path))
     assert 0 == ran.returncode, ran.stderr
     wheel, sums = wheel_and_sums(tmp_path)
+    assert {".whl", ".gz", ".tgz", ".json"} == {Path(name).suffix for name in sums}
+    with tarfile.open(*tmp_path.glob("*.tgz")) as packed:
+        assert {"package/package.json", "package/dist/index.js", "package/LICENSE"} <= set(packed.getnames())
     [bill] = tmp_path.glob("*.cdx.json")
     made = json.loads(bill.read_text())
     assert ("CycloneDX", "penstock") == (made["bomFormat"], made["metadata"]["component"]["name"])
