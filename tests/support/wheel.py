@@ -35,12 +35,13 @@ def install(wheel: Path, directory: Path) -> Path:
     python = venv / "bin" / "python"
     subprocess.run([*PIP, "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)], check=True)
     (site,) = venv.glob("lib/python*/site-packages")
-    (site / "dependencies.pth").write_text(f"{_dependencies(directory)}\n")
+    (site / "dependencies.pth").write_text(f"{dependencies(directory)}\n")
     (venv / "bin" / "nats-server").symlink_to(Path(sys.prefix) / "bin" / "nats-server")
     return venv / "bin"
 
 
-def _dependencies(directory: Path) -> Path:
+def dependencies(directory: Path) -> Path:
+    """A folder, below this one, with links to all packages of this virtualenv but penstock."""
     links = directory / "dependencies"
     links.mkdir()
     (ours,) = Path(sys.prefix).glob("lib/python*/site-packages")
