@@ -7,18 +7,20 @@ waits until they are acknowledged. Its end is an empty message with a status.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
 from nats.aio.msg import Msg
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from penstock.broker.nats.connection import Broker, api_answer
-from penstock.engine.errors import Unavailable
+from penstock.engine.errors import NotFound, Unavailable
 
 PIECE_BYTES = 128 * 1024
 PIECE_S_MAX = 30.0
 STORED_S_MAX = 600.0  # the broker reads a restored stream before it answers
+LISTENS_S_MAX = 10.0  # a broker of a cluster may answer before the others know where to send the pieces
 GOOD = "204"
 STATUS = "Status"
 DESCRIPTION = "Description"
@@ -66,6 +68,18 @@ async def restore_stream(broker: Broker, copy: StreamCopy, pieces: Iterable[byte
     stream = copy.config["name"]
     request = {"config": copy.config, "state": copy.state}
     to = (await broker.api(f"STREAM.RESTORE.{stream}", request))["deliver_subject"]
+    send = _once_it_listens(broker.request)
     for piece in pieces:
-        api_answer((await broker.request(to, piece, PIECE_S_MAX)).data)
-    return api_answer((await broker.request(to, b"", STORED_S_MAX)).data)
+        api_answer((await send(to, piece, PIECE_S_MAX)).data)
+        send = broker.request
+    return api_answer((await send(to, b"", STORED_S_MAX)).data)
+
+
+def _once_it_listens(request: Callable[..., Awaitable[Msg]]) -> Callable[..., Awaitable[Msg]]:
+    """The request, repeated for a while when nothing listens: then nobody has received it."""
+    return AsyncRetrying(
+        retry=retry_if_exception_type(NotFound),
+        wait=wait_random_exponential(0.05, 0.5),
+        stop=stop_after_delay(LISTENS_S_MAX),
+        reraise=True,
+    ).wraps(request)

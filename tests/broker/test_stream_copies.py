@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
 from penstock.broker import names
 from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.stream_copies import copy_stream, restore_stream
 from penstock.broker.store import Store, open_store
-from penstock.engine.errors import PenstockError
+from penstock.engine.errors import NotFound, PenstockError
 from penstock.engine.times import rfc3339
 from tests.support.own_broker import OwnBroker
 from tests.support.waiting import until
@@ -70,3 +73,39 @@ async def test_half_a_copy_is_refused(store: Store, tmp_path: Path) -> None:
                 await restore_stream(other.broker, copy, [pieces[0][: len(pieces[0]) // 2]])
     finally:
         broker.stop()
+
+
+async def test_the_first_piece_waits_until_the_broker_listens_for_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a cluster, where the broker that answers learns last that another one takes the pieces."""
+    await write(store, 3)
+    pieces, taken, refused = list[bytes](), list[bytes](), 0
+    copy = await copy_stream(store.broker, names.HISTORY, pieces.append)
+    broker, late = store.broker, store.broker.new_inbox()
+    request = broker.request
+
+    async def answer(msg: Msg) -> None:
+        taken.append(msg.data)
+        await broker.publish(msg.reply, b"{}")
+
+    async with AsyncExitStack() as listening:
+
+        async def api(*_: object) -> dict[str, str]:
+            return {"deliver_subject": late}
+
+        async def counted(*args: Any) -> Msg:
+            nonlocal refused
+            try:
+                return await request(*args)
+            except NotFound:
+                refused += 1
+                if refused == 2:
+                    await listening.enter_async_context(broker.listening(late, answer))
+                raise
+
+        monkeypatch.setattr(broker, "api", api)
+        monkeypatch.setattr(broker, "request", counted)
+        await restore_stream(broker, copy, pieces)
+    assert [*pieces, b""] == taken
+    assert refused == 2

@@ -95,7 +95,7 @@ async def test_what_is_deleted_while_it_falls_due_either_runs_or_never_does(star
     """They start one after the other from the first on, and are deleted from the last on; a worker sees which of them
     ran."""
     service = start_service(shards=2, http_workers=2)
-    first = datetime.now(UTC) + timedelta(seconds=6)
+    first = datetime.now(UTC) + timedelta(seconds=12)
     async with (
         working(service) as (store, worker),
         httpx2.AsyncClient(base_url=service.url, trust_env=False, timeout=30) as client,
