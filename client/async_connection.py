@@ -13,6 +13,7 @@ from penstock.client import responses
 from penstock.client.address import options, segment, stream_timeout
 from penstock.client.api_request import ApiRequest, PagedRequest
 from penstock.client.sending.errors import ServiceError
+from penstock.client.sending.pools import LIMITS, Pools
 from penstock.client.sending.retries import Retries
 from penstock.client.views import EventView
 from penstock.config.limits import BODY_BYTES_MAX
@@ -20,22 +21,20 @@ from penstock.config.process.trace_headers import trace_headers
 
 T = TypeVar("T")
 SSE = httpx2.ServerSentEvent
-CONNECTIONS_MAX = 500  # each keeps a file open, of which a process usually has 1,024
 
 
 class AsyncConnection:
-    """Owned by an AsyncClient; one connection pool for its lifetime."""
+    """Owned by an AsyncClient; its connections are kept for its lifetime."""
 
     def __init__(self, base_url: str, token: str | None, timeout_s: float, retries: int) -> None:
         """Raises Invalid when `base_url` is no http:// or https:// address, or the token cannot be sent."""
         self._timeout_s = timeout_s
         self.retries = retries
-        # As many are kept open as were needed at once, so that many tasks which share a client need not connect again.
-        limits = httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX)
-        self._http = httpx2.AsyncClient(**options(base_url, token, timeout_s), limits=limits)
+        shared = options(base_url, token, timeout_s)
+        self._pools = Pools(lambda: httpx2.AsyncClient(**shared, limits=LIMITS))
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._pools.close()
 
     async def send(self, request: ApiRequest[T]) -> T:
         """The result of a request, which is sent again where that is safe. Raises the error that its response stands
@@ -48,8 +47,8 @@ class AsyncConnection:
                 await asyncio.sleep(retries.pause_s(error))
 
     async def _send(self, request: ApiRequest[T], headers: Mapping[str, str]) -> T:
-        with responses.translated():
-            response = await self._http.request(
+        with responses.translated(), self._pools.one() as http:
+            response = await http.request(
                 request.method,
                 request.url,
                 content=request.content,
@@ -91,8 +90,8 @@ class AsyncConnection:
         """As `stream`, of any server-sent events; `read` gives None for those that only keep the connection open."""
         timeout = stream_timeout(self._timeout_s)
         headers = {"Last-Event-ID": str(after)} if after else {}
-        with responses.translated():
-            async with self._http.sse(url, headers=headers, timeout=timeout, max_event_size=BODY_BYTES_MAX) as source:
+        with responses.translated(), self._pools.one() as http:
+            async with http.sse(url, headers=headers, timeout=timeout, max_event_size=BODY_BYTES_MAX) as source:
                 if source.response.status_code != httpx2.codes.OK:
                     await source.response.aread()
                 responses.check(source.response)

@@ -92,7 +92,7 @@ async def called(
 
     async def begin() -> bool:
         begun.append(await run_operations.begin(store, definition, digest, value, key, run_id, trigger, labels))
-        return key is None
+        return begun[0].is_new  # then no event of it was missed, and none has to be read
 
     async with aclosing(store.history.batches(run_id, may_answer, begin)) as coming:
         await anext(coming)  # it has begun

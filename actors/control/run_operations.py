@@ -33,11 +33,13 @@ CANCEL_TRIES_MAX = 10  # each one overtaken by a resume of the run
 
 
 class Begun(Struct, frozen=True):
-    """`scheduled`: the run starts later. `seq` is the sequence of its first event."""
+    """`scheduled`: the run starts later. `seq` is the sequence of its first event. `is_new`: this request has started
+    it, nobody before."""
 
     run_id: str
     scheduled: bool = False
     seq: int = 0
+    is_new: bool = False
 
 
 class BegunAll(Struct, frozen=True):
@@ -90,13 +92,13 @@ async def begin(
     run_id = run_id or id_of_run(definition.name, key)
     event = started(run_id, definition, digest, value, now(), trigger=trigger, labels=labels)
     if key is None:
-        return Begun(run_id, seq=await store.history.append(event))
+        return Begun(run_id, seq=await store.history.append(event), is_new=True)
     try:
         seq = await store.history.append(event, expect_seq=0)
     except Conflict:  # it was started before, perhaps by a request whose answer got lost
         return Begun(run_id, seq=await begun_before(store, run_id))
     reached("run.started")
-    return Begun(run_id, seq=seq)
+    return Begun(run_id, seq=seq, is_new=True)
 
 
 async def start_all(store: Store, definition: WorkflowDef, digest: str, values: Sequence[Raw]) -> list[str]:

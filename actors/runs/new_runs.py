@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from penstock.broker.nats.headers import into_empty
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
 from penstock.config.limits import SCHEDULE_AHEAD_MIN_S, SNAPSHOT_AFTER_S
@@ -20,8 +21,8 @@ async def workflow_of_new(store: Store, run_id: str, first: Delivery) -> Workflo
     """The definition of a run that this first event of its history begins; None if the run has to be read.
 
     Only the first delivery of an event counts whose time-ordered run id was made just before it was stored. The broker
-    refuses a repeat of the start within that time; a later one comes with an id that is not young any more. The start
-    of a child has an older id, but the broker stores it only into an empty history.
+    refuses a repeat of the start within that time; a later one comes with an id that is not young any more. Any id will
+    do for a start that the broker stores only into an empty history: that of a child, and one with an idempotency key.
     """
     try:
         event = decode(first.data)
@@ -29,7 +30,7 @@ async def workflow_of_new(store: Store, run_id: str, first: Delivery) -> Workflo
         return None
     if not isinstance(event, WorkflowStarted | WorkflowScheduled) or event.run_id != run_id:
         return None
-    if not _is_first(event, first.at):
+    if not (into_empty(first.headers) or _is_first(event, first.at)):
         return None
     started = event.payload
     try:

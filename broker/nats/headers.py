@@ -12,3 +12,11 @@ SCHEDULE = "Nats-Schedule"
 SCHEDULE_TARGET = "Nats-Schedule-Target"
 SCHEDULE_NEXT = "Nats-Schedule-Next"
 SCHEDULER = "Nats-Scheduler"
+
+_EMPTY = f"{EXPECT_SEQ}: 0\r\n".encode()
+
+
+def into_empty(headers: bytes) -> bool:
+    """Whether a stored message with these raw headers was the first one under its subject: else the broker had refused
+    it."""
+    return _EMPTY in headers
