@@ -59,6 +59,14 @@ def checked(text: str) -> httpx2.URL:
     return url
 
 
+def whole(base_url: httpx2.URL, url: httpx2.URL | str) -> httpx2.URL:
+    """The URL of a request: below the service's address, unless it has one itself, as a link to the next page has."""
+    found = httpx2.URL(url)
+    if found.is_absolute_url:
+        return found
+    return base_url.copy_with(raw_path=base_url.raw_path.rstrip(b"/") + b"/" + found.raw_path.lstrip(b"/"))
+
+
 def segment(name: str) -> str:
     """One segment of a path, whatever `name` holds."""
     return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import lru_cache, partial
 from typing import TypeVar
 
 import httpx2
 
 from penstock.client import responses
-from penstock.client.address import options, segment, stream_timeout
+from penstock.client.address import options, segment, stream_timeout, whole
 from penstock.client.api_request import ApiRequest, PagedRequest
 from penstock.client.sending.errors import ServiceError
 from penstock.client.sending.pools import LIMITS, Pools
@@ -32,6 +33,7 @@ class AsyncConnection:
         self.retries = retries
         shared = options(base_url, token, timeout_s)
         self._pools = Pools(lambda: httpx2.AsyncClient(**shared, limits=LIMITS))
+        self._whole = lru_cache(partial(whole, shared["base_url"]))  # of one path, requests follow each other
 
     async def close(self) -> None:
         await self._pools.close()
@@ -47,10 +49,10 @@ class AsyncConnection:
                 await asyncio.sleep(retries.pause_s(error))
 
     async def _send(self, request: ApiRequest[T], headers: Mapping[str, str]) -> T:
-        with responses.translated(), self._pools.one() as http:
+        with responses.translated(), self._pools.free() as http:
             response = await http.request(
                 request.method,
-                request.url,
+                self._whole(request.url),
                 content=request.content,
                 headers={**headers, **trace_headers()},
                 timeout=self._timeout_s + request.wait_s,
@@ -90,7 +92,7 @@ class AsyncConnection:
         """As `stream`, of any server-sent events; `read` gives None for those that only keep the connection open."""
         timeout = stream_timeout(self._timeout_s)
         headers = {"Last-Event-ID": str(after)} if after else {}
-        with responses.translated(), self._pools.one() as http:
+        with responses.translated(), self._pools.free() as http:
             async with http.sse(url, headers=headers, timeout=timeout, max_event_size=BODY_BYTES_MAX) as source:
                 if source.response.status_code != httpx2.codes.OK:
                     await source.response.aread()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import httpx2
 from msgspec import Struct
@@ -43,11 +44,15 @@ def call(
     Raises NotFound for an unknown workflow, Invalid for an input that does not fit its schema; a run that fails raises
     nothing. With an `idempotency_key` it is safe to repeat. The run gets the `labels`.
     """
-    query = {"timeout_ms": str(timeout_ms), "label": label_texts(labels)}
-    url = with_query(f"/workflows/{segment(workflow)}/call", query)
+    url = _url(workflow, timeout_ms, tuple(label_texts(labels) or ()))
     return ApiRequest(
         "POST", url, _result, input, keyed(idempotency_key), check_call, timeout_ms / 1000, takes_key=True
     )
+
+
+@lru_cache  # of one workflow, most calls differ in their input alone
+def _url(workflow: str, timeout_ms: int, labels: tuple[str, ...]) -> httpx2.URL:
+    return with_query(f"/workflows/{segment(workflow)}/call", {"timeout_ms": str(timeout_ms), "label": labels or None})
 
 
 def check_call(response: httpx2.Response) -> None:

@@ -3,8 +3,7 @@ costs more than the request when there are many."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import httpx2
 
@@ -13,12 +12,21 @@ POOLS_MAX = 62  # each connection keeps a file open, of which a process usually 
 LIMITS = httpx2.Limits(max_connections=EACH_MAX, max_keepalive_connections=EACH_MAX)
 
 
-class _Pool:
+class Pool:
+    """Owned by Pools. As a context manager it is there for one request."""
+
     __slots__ = ("http", "requests")
 
     def __init__(self, http: httpx2.AsyncClient) -> None:
         self.http = http
         self.requests = 0
+
+    def __enter__(self) -> httpx2.AsyncClient:
+        self.requests += 1
+        return self.http
+
+    def __exit__(self, *_: object) -> None:
+        self.requests -= 1
 
 
 class Pools:
@@ -28,28 +36,19 @@ class Pools:
     def __init__(self, make: Callable[[], httpx2.AsyncClient]) -> None:
         """`make` makes a pool with LIMITS."""
         self._make = make
-        self._pools = [_Pool(make())]
+        self._pools = [Pool(make())]
 
     async def close(self) -> None:
         for pool in self._pools:
             await pool.http.aclose()
 
-    @contextmanager
-    def one(self) -> Iterator[httpx2.AsyncClient]:
-        """A pool for one request, with a connection that is free, unless there are EACH_MAX * POOLS_MAX requests: then
-        the request waits for one."""
-        pool = self._free()
-        pool.requests += 1
-        try:
-            yield pool.http
-        finally:
-            pool.requests -= 1
-
-    def _free(self) -> _Pool:
+    def free(self) -> Pool:
+        """A pool with a connection for one more request. When all EACH_MAX * POOLS_MAX are in use, it is the one with
+        the fewest requests, where this one waits."""
         for pool in self._pools:
             if pool.requests < EACH_MAX:
                 return pool
         if len(self._pools) == POOLS_MAX:
             return min(self._pools, key=lambda pool: pool.requests)
-        self._pools.append(_Pool(self._make()))
+        self._pools.append(Pool(self._make()))
         return self._pools[-1]

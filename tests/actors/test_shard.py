@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -12,9 +13,11 @@ from msgspec import Raw
 from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
-from penstock.actors.runs.loading import load
+from penstock.actors.runs import run_actor
+from penstock.actors.runs.loading import LoadedRun, load
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
+from penstock.broker.nats.headers import into_empty
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
@@ -287,3 +290,58 @@ async def test_a_start_that_comes_after_the_cancellation_of_a_scheduled_run_move
     await until(lambda: store.reader.one(names.TASKS, names.task_subject("taken.echo", behind)))
     assert await store.reader.one(names.TASKS, names.task_subject("taken.echo", begun.run_id)) is None
     assert RunStatus.CANCELLED is (await run_operations.get(store, begun.run_id)).status
+
+
+@pytest.fixture
+def opened_by_reading(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of runs for which a shard has looked into the store."""
+    found: list[str] = []
+
+    async def noted(store: Store, run_id: str, **more: Any) -> LoadedRun:
+        found.append(run_id)
+        return await load(store, run_id, **more)
+
+    monkeypatch.setattr(run_actor, "load", noted)
+    return found
+
+
+async def keyed(store: Store, document: dict[str, Any], key: str) -> str:
+    return (await run_operations.begin(store, *await register(store, document), Raw(b"1"), key)).run_id
+
+
+async def test_a_run_with_an_idempotency_key_is_not_looked_for_in_the_store(
+    store: Store, shard: Shard, opened_by_reading: list[str]
+) -> None:
+    """Its id says nothing of its age, but its history was empty."""
+    async with echo(store, "keyed.echo"):
+        run = await ended(store, await keyed(store, chain("keyed"), "order-7"))
+    assert (RunStatus.COMPLETED, []) == (run.status, opened_by_reading)
+
+
+async def test_a_run_with_an_idempotency_key_is_read_by_the_next_shard(
+    store: Store, broker_settings: BrokerSettings, opened_by_reading: list[str]
+) -> None:
+    """Its start is delivered there for the first time, but other events have come since."""
+
+    async def only_start(worker: Echo, task: TaskPayload) -> None:
+        await worker.started(task)
+
+    async with echo(store, "keyed.echo", only_start) as worker:
+        async with killed_shard(broker_settings, store):
+            run_id = await keyed(store, chain("keyed", 1, timeout="1s"), "order-8")
+            await ended_or_moved(worker, 1)
+        assert [] == opened_by_reading
+        async with open_store(broker_settings, "heir") as own, open_shard(own, new_member("shard")):
+            run = await ended(store, run_id)
+    assert run.error == 'step "s0" failed: step timeout exceeded (1s)'
+    assert [run_id] == opened_by_reading
+
+
+async def test_only_what_was_stored_into_an_empty_history_says_so(store: Store) -> None:
+    run_id = await keyed(store, chain("keyed", 1), "order-9")
+    last_seq = await store.history.append(StepStarted(run_id=run_id, step_id="s0", attempt_number=1))
+    assert await store.history.append_next(StepCompleted(run_id=run_id, step_id="s0", attempt_number=1), last_seq)
+    unkeyed = await start(store, chain("keyed", 1))
+
+    stored = [*await store.history.read(run_id), *await store.history.read(unkeyed)]
+    assert [True, False, False, False] == [into_empty(one.headers) for one in stored]

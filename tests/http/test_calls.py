@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -12,6 +13,8 @@ from falcon.testing import ASGIConductor, Result
 from msgspec import Raw
 
 from penstock.actors.control.calls import called
+from penstock.broker import names
+from penstock.broker.nats.direct import DirectReader, Stored
 from penstock.broker.store import Store
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.run.event_payloads import Completed, Failure, Reply, Resumed, RunFailure, StepFacts
@@ -140,6 +143,28 @@ async def test_the_same_key_gets_the_same_run_and_the_same_answer(http: ASGICond
     assert run_id == started["run_id"]
     for done in (await first, await second, third):
         assert (200, b"[1]", f"/runs/{run_id}") == (done.status_code, done.content, done.headers["location"])
+
+
+async def test_a_call_whose_key_is_new_reads_nothing(
+    http: ASGIConductor, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 0
+    pages = DirectReader.pages
+
+    def counted(reader: DirectReader, stream: str, *more: Any, **options: Any) -> AsyncIterator[Sequence[Stored]]:
+        nonlocal reads
+        reads += stream == names.HISTORY
+        return pages(reader, stream, *more, **options)
+
+    monkeypatch.setattr(DirectReader, "pages", counted)
+    key = {"Idempotency-Key": "k-new"}
+    first, run_id = await calling(http, store, headers=key)
+    await store.history.append(StepStarted(run_id=run_id, step_id="a", attempt_number=1))
+    await complete(store, run_id, b"[2]")
+    assert (200, b"[2]", 0) == ((await first).status_code, (await first).content, reads)
+
+    again = await call(http, headers=key)  # nothing will come of a run that has ended: it has to be read
+    assert (200, b"[2]", True) == (again.status_code, again.content, reads > 0)
 
 
 async def test_a_caller_that_leaves_ends_nothing_and_gets_the_answer_later(http: ASGIConductor, store: Store) -> None:
