@@ -20,6 +20,7 @@ from penstock.client.views import EventView
 
 PROBLEM = "application/problem+json"
 PROBLEM_TYPE = "urn:penstock:problem:"
+NOT_RUNNING = "Is it running? `penstock serve` starts it; `base_url` of the client says where it is."
 
 T = TypeVar("T")
 
@@ -115,7 +116,9 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-        raise Unreachable(f"the service cannot be reached: {_text(error)}", request=_request(error.request)) from error
+        unreachable = Unreachable(f"the service cannot be reached: {_text(error)}", request=_request(error.request))
+        unreachable.add_note(NOT_RUNNING)
+        raise unreachable from None  # the errors of the layers below say no more, in eighty lines
     except httpx2.RequestError as error:
         raise UnavailableError(
             f"no answer from the service, what it did is unknown: {_text(error)}", request=_request(error.request)

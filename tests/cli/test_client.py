@@ -6,6 +6,7 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from traceback import format_exception
 
 import httpx2
 import pytest
@@ -197,8 +198,14 @@ def test_invalid_names_one_problem_per_line(connect: Connect, service: Service) 
 
 
 def test_service_that_is_not_there_is_unavailable(connect: Connect) -> None:
-    with connect("http://127.0.0.1:1") as client, pytest.raises(errors.Unavailable, match="cannot be reached"):
+    with (
+        connect("http://127.0.0.1:1") as client,
+        pytest.raises(errors.Unavailable, match="cannot be reached") as caught,
+    ):
         client.ready()
+    shown = "".join(format_exception(caught.value))
+    assert 1 == shown.count("Traceback (most recent call last)")
+    assert "Is it running? `penstock serve` starts it" in shown
 
 
 def test_connection_that_breaks_in_an_answer_is_unavailable_with_unknown_outcome(
