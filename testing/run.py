@@ -127,8 +127,8 @@ class TestRun:
 
     def result(self) -> Any:
         """The output, after as much time as the run needs to end. Raises as `output`, also when nothing is due any more
-        and the run has not ended."""
-        while not self.ended and self._engine.advance_to_next():
+        but times of cron triggers, and the run has not ended."""
+        while not self.ended and not self._engine.timeline.only_repeats and self._engine.advance_to_next():
             pass
         return self.output
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Raw
 
-from penstock.engine.definition.definitions import run_limits
 from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 from penstock.engine.definition.labels import problems as label_problems
 from penstock.engine.errors import Invalid
-from penstock.engine.run.event_payloads import LABELS_FORMAT, Failure, Scheduled, SignalRef, Started
-from penstock.engine.run.events import SignalReceived, WorkflowScheduled, WorkflowStarted
+from penstock.engine.run.event_payloads import LABELS_FORMAT, Failure, Scheduled, SignalRef
+from penstock.engine.run.events import SignalReceived, WorkflowScheduled
 from penstock.engine.run.execution.children import check_input
 from penstock.engine.times import rfc3339
 from penstock.testing.memory.calling import Calls
@@ -27,6 +26,9 @@ from penstock.testing.memory.tasks import TasksInMemory
 from penstock.testing.memory.timeline import Timeline, epoch_of, seconds_of
 from penstock.testing.memory.waits import WaitsInMemory
 from penstock.testing.run import ServiceParts, TestRun, runs_of
+from penstock.testing.starting import started
+from penstock.testing.triggers.firing import TriggersInMemory
+from penstock.testing.triggers.triggers import TestTriggers
 from penstock.worker.authored import functions_of
 from penstock.worker.functions import TaskFunction, task_function
 from penstock.worker.tasks.payloads import as_json
@@ -44,7 +46,7 @@ class TestService:
 
     `workflows` are registered at once. `tasks` are functions by task type; those of workflows in Python come by
     themselves. `http` carries out http steps: it is given the request and returns `status`, `headers` and `body`.
-    `now` is where the clock begins. One thread uses it, a test that is async included.
+    `triggers` has triggers. `now` is where the clock begins. One thread uses it, a test that is async included.
     """
 
     __test__ = False  # pytest takes it for a class of tests
@@ -67,6 +69,7 @@ class TestService:
         limits = LimitsInMemory(self._engine)
         self._performer = self._engine.performer = Performer(self._engine, self._tasks, self._waits, limits)
         self._parts = ServiceParts(self._engine, self._performer, self._calls, self._tasks)
+        self.triggers = TestTriggers(TriggersInMemory(self._engine), self._waits, self._engine, self.run)
         self._run_number = 0
         self._served: list[Workflow[Any]] = []
         for name, function in (tasks or {}).items():
@@ -116,7 +119,7 @@ class TestService:
         check_input(found.schema, value)
         run_id = self._new_run_id()
         if run_at is None:
-            self._engine.append(self._started(run_id, found, value, labels))
+            self._engine.append(started(run_id, found, value, self.now, labels))
         else:
             self._schedule(run_id, found, value, labels, epoch_of(run_at))
         self._engine.settle()
@@ -219,10 +222,10 @@ class TestService:
 
     # From outside.
 
-    def send_event(self, name: str, body: Any = None) -> None:
-        """Send an event: steps that wait for it go on."""
-        self._waits.send(name, as_json(body))
-        self._engine.settle()
+    def send_event(self, name: str, body: Any = None, *, event_id: str | None = None) -> None:
+        """Send an event: steps that wait for it go on, and triggers on it start runs. One with the `event_id` of an
+        earlier one starts none."""
+        self.triggers.receive_event(name, as_json(body), event_id)
 
     def after(self, duration: str | float | timedelta, act: Callable[[], None]) -> None:
         """Have somebody do something when so much time has passed: `service.after("2h", run.approve)`. An exception
@@ -252,20 +255,6 @@ class TestService:
             self._functions.setdefault(name, functions[name])  # one that the test gave stays
         self._served.append(authored)
 
-    def _started(
-        self, run_id: str, found: RegisteredWorkflow, value: Raw, labels: dict[str, str] | None
-    ) -> WorkflowStarted:
-        definition = found.definition
-        payload = Started(
-            workflow=definition.name,
-            version=definition.version,
-            digest=found.digest,
-            input=value,
-            labels=labels,
-            waits=run_limits(definition),
-        )
-        return WorkflowStarted(run_id=run_id, timestamp=self.now, payload=payload, v=LABELS_FORMAT if labels else 1)
-
     def _schedule(
         self, run_id: str, found: RegisteredWorkflow, value: Raw, labels: dict[str, str] | None, at: float
     ) -> None:
@@ -275,7 +264,7 @@ class TestService:
         self._engine.append(event)
 
         def begin() -> None:
-            self._engine.append(self._started(run_id, found, value, labels))
+            self._engine.append(started(run_id, found, value, self.now, labels))
 
         self._timeline.at(at, begin)
 

@@ -12,7 +12,7 @@ from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader, Stored
 from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.streams.consumers import ConsumerProgress, progress_in
-from penstock.broker.streams.tasks import covers
+from penstock.engine.definition.subjects import covers
 
 COUNTED_MAX = 5_000  # messages after a task that are counted for its place
 

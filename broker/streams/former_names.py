@@ -14,7 +14,7 @@ from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.pull import Delivery, take_unheld
-from penstock.broker.streams.tasks import covers
+from penstock.engine.definition.subjects import covers
 
 # Subjects that may be ambiguous: those of types with dots, because groups and dots in worker ids looked the same.
 AMBIGUOUS = {names.TASKS: "task.*.*.>", names.STICKY: "sticky.*.*.*.>"}

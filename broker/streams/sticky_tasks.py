@@ -14,8 +14,8 @@ from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.consumers import ConsumerConfig, create_consumer
 from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.nats.pull import EXPIRES_S, Delivery, Pull, open_pull, take_unheld
-from penstock.broker.streams.tasks import covers
 from penstock.config.limits import ACK_WAIT_S, STICKY_CONSUMER_S
+from penstock.engine.definition.subjects import covers
 from penstock.engine.errors import PenstockError
 
 REMEMBERED_S = 2.0  # for how long the list of consumers is cached

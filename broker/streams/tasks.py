@@ -19,6 +19,7 @@ from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.pull import EXPIRES_S, Delivery, Pull, open_pull
 from penstock.broker.worker_messages import TaskPayload, decode
 from penstock.config.limits import ACK_WAIT_S
+from penstock.engine.definition.subjects import covers
 from penstock.engine.errors import Conflict, PenstockError
 from penstock.engine.run.commands import DispatchTask, WithdrawQueued, WithdrawSticky, is_within
 
@@ -279,14 +280,3 @@ def _places(run_id: str, task: str, group: str | None, worker: str | None) -> li
     if worker is None:
         return [(names.TASKS, subject) for subject in names.task_subjects(task, run_id, group)]
     return [(names.STICKY, subject) for subject in names.sticky_subjects(task, worker, run_id)]
-
-
-def covers(wide: str, narrow: str) -> bool:
-    """Whether the filter `wide` matches everything that `narrow` matches."""
-    theirs, ours = wide.split("."), narrow.split(".")
-    for at, part in enumerate(theirs):
-        if part == ">":
-            return len(ours) > at
-        if at >= len(ours) or ours[at] == ">" or (part != "*" and part != ours[at]):
-            return False
-    return len(theirs) == len(ours)

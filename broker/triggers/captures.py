@@ -17,7 +17,7 @@ from penstock.broker import names, record_keys
 from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.errors import ApiError, Code
-from penstock.broker.streams.tasks import covers
+from penstock.engine.definition.subjects import covers
 from penstock.engine.errors import Conflict, Invalid, PenstockError, Unavailable
 
 TRIES_MAX = 20

@@ -11,11 +11,11 @@ from penstock.broker.nats.consumers import ConsumerConfig, create_consumer
 from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.nats.pull import Delivery, Pull, open_pull
 from penstock.broker.streams.events import Events
-from penstock.broker.streams.tasks import covers
 from penstock.broker.triggers.batches import TriggerBatches
 from penstock.broker.triggers.captures import Captures
 from penstock.broker.triggers.triggers import Retired, StoredTrigger
 from penstock.engine.definition.identifiers import quoted
+from penstock.engine.definition.subjects import covers
 from penstock.engine.errors import Invalid, NotFound, Unavailable
 from penstock.engine.trigger.trigger import Kind, Trigger
 

@@ -50,3 +50,14 @@ def problem_with_subject(path: str, value: object, *, wildcards: bool = False) -
 
 def _fits(part: str, wildcards: bool, *, last: bool) -> bool:
     return bool(_TOKEN.fullmatch(part)) or (wildcards and (part == "*" or (part == ">" and last)))
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether the pattern `wide` matches every subject that `narrow`, a pattern or one subject, matches."""
+    theirs, ours = wide.split("."), narrow.split(".")
+    for at, part in enumerate(theirs):
+        if part == ">":
+            return len(ours) > at
+        if at >= len(ours) or ours[at] == ">" or (part != "*" and part != ours[at]):
+            return False
+    return len(theirs) == len(ours)

@@ -18,12 +18,13 @@ _DAYS = re.compile(r"(\d+(?:\.\d+)?)d(.*)")
 
 
 class DueAction:
-    """Something that is to happen at `at` (s since the epoch), unless it is dropped before."""
+    """Something that is to happen at `at` (s since the epoch), unless it is dropped before. What `repeats` plans itself
+    again, for ever."""
 
-    __slots__ = ("act", "at", "live")
+    __slots__ = ("act", "at", "live", "repeats")
 
-    def __init__(self, at: float, act: Callable[[], None]) -> None:
-        self.at, self.act, self.live = at, act, True
+    def __init__(self, at: float, act: Callable[[], None], repeats: bool) -> None:
+        self.at, self.act, self.live, self.repeats = at, act, True, repeats
 
     def drop(self) -> None:
         self.live = False
@@ -36,6 +37,7 @@ class Timeline:
         self.now = now
         self._due: list[tuple[float, int, DueAction]] = []
         self._numbers = itertools.count()
+        self._repeats = False
 
     @property
     def stamp(self) -> str:
@@ -49,9 +51,15 @@ class Timeline:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
-    def at(self, when: float, act: Callable[[], None]) -> DueAction:
+    @property
+    def only_repeats(self) -> bool:
+        """Whether nothing is due any more but what repeats for ever."""
+        return self._repeats and all(planned.repeats for _, _, planned in self._due if planned.live)
+
+    def at(self, when: float, act: Callable[[], None], *, repeats: bool = False) -> DueAction:
         """Plan something for a time; what should have happened before is due now."""
-        planned = DueAction(max(when, self.now), act)
+        self._repeats = self._repeats or repeats
+        planned = DueAction(max(when, self.now), act, repeats)
         heapq.heappush(self._due, (planned.at, next(self._numbers), planned))
         return planned
 

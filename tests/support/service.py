@@ -235,8 +235,8 @@ def free_port() -> int:
 
 
 def clean_environ() -> dict[str, str]:
-    """No settings but those given: neither the environment's nor those of a file that lies about, and none of the pytest
-    that runs, for one that is started."""
+    """No settings but those given: neither the environment's nor those of a file that lies about, and none of this
+    pytest, for one that is started."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(("SERVICE_", "PYTEST_"))},
         "SERVICE_CONFIG": "",
