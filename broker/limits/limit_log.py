@@ -195,6 +195,8 @@ class LimitLog:
     async def purge(self, partition: int, below: int) -> int:
         """Remove all that is stored of a partition's limits before this sequence, and return how much that was. Raises
         Unavailable."""
+        if below <= 1:  # the broker takes 0 for everything
+            return 0
         return await self._broker.remove(
             f"STREAM.PURGE.{names.LIMITS}", {"filter": names.limits_filter(partition), "seq": below}
         )

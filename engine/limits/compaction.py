@@ -10,6 +10,8 @@ from penstock.engine.limits.records import Allowed, Decided, WaitingRequest
 from penstock.engine.limits.state import LimitState
 from penstock.engine.limits.waiting import FAIR, HOLDER, MORE, ORDER, POSITION, PRIORITY, STEP, run_id_of
 
+NEVER = 2**63 - 1  # no log is so long
+
 
 def full(state: LimitState, allowed: Allowed, now: float, upto: int | None = None) -> Decided:
     """A decision that stands for all before it. It decides nothing new. Only for a limit whose name is known.
@@ -37,7 +39,9 @@ def full(state: LimitState, allowed: Allowed, now: float, upto: int | None = Non
 
 
 def needed_from(state: LimitState) -> int:
-    """The first sequence of the log that a replay of this limit needs. O(waiting)."""
+    """The first sequence of the log that a replay of this limit needs; NEVER if nothing of it is folded. O(waiting)."""
+    if not state.base:
+        return NEVER
     news = state.news[0][0] if state.news else state.base
     return min(state.base, news, _oldest(state) or state.base)
 

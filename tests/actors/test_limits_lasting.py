@@ -15,7 +15,8 @@ from penstock.actors.runs.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.limits.names import LimitKind, limit_id
+from penstock.engine.limits.names import LimitKind, LimitName, limit_id
+from penstock.engine.limits.records import Allowed, Requested
 from penstock.engine.run.state import RunStatus
 from tests.support.limits import Counting, asks, decided, held, records, waiting
 from tests.support.waiting import until_true
@@ -103,6 +104,29 @@ async def test_a_log_is_kept_short_and_still_says_all(store: Store, broker_setti
             runs = [await ended(store, run_id) for run_id in kept]
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
     assert list(dict.fromkeys(tasks.inputs)) == [b"0", b"1", b"2"]
+
+
+async def test_a_log_is_shortened_while_somebody_asks_for_a_limit_that_nothing_is_known_of(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
+    """What it asks for is taken, but not folded yet. It needs nothing that is older, and the others keep what they
+    need."""
+    definition, digest = await register(store, chain("slow", 1, concurrency=[{"limit": 1}]))
+    async with held(store, "slow") as tasks, a_shard(broker_settings) as shard:
+        run_ids = [await run_operations.start(store, definition, digest, Raw(b"%d" % n)) for n in range(3)]
+        await waiting(shard, "slow.s0", 2)
+        await until_true(lambda: len(tasks.tasks) == 1)
+        limits = shard.limits.partitions[names.partition(limit_id(LimitKind.EXECUTIONS, "slow.s0", None))]
+        new = LimitName(LimitKind.EXECUTIONS, scope_beside("slow.s0"))
+        ask = Requested(name=new, holder="other.s.0.1", run_id="other", allowed=Allowed(0))
+        limits._actor(new.id).take(ask, limits.seq + 1)
+        await limits._remove_old()
+        assert [one.run_id for one in await asks(store, "slow.s0") if isinstance(one, Requested)] != []
+    async with echo(store, "slow.echo"), a_shard(broker_settings) as shard:
+        await waiting(shard, "slow.s0", 2)
+        tasks.go.set()
+        runs = [await ended(store, run_id) for run_id in run_ids]
+    assert {run.status for run in runs} == {RunStatus.COMPLETED}
 
 
 async def test_a_former_owners_first_decision_that_comes_when_nothing_is_stored_any_more_stops_nobody(

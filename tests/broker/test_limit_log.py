@@ -153,6 +153,9 @@ async def test_a_purge_removes_what_is_older_of_one_partition_only(store: Store)
     await (await store.limit_log.request(requested(name, "a")))
     await (await store.limit_log.request(requested(other, "a")))
     last = await store.limit_log.decide(decided(name, 1), 0)
+    for nothing in (0, 1):
+        assert 0 == await store.limit_log.purge(names.partition(name.id), nothing)
+    assert await stored(store, name) == [requested(name, "a"), decided(name, 1)]
     await store.limit_log.purge(names.partition(name.id), last)
     assert await stored(store, name) == [decided(name, 1)]
     assert await stored(store, other) == [requested(other, "a")]

@@ -36,7 +36,8 @@ def answer_of(server: Server, parts: list[str], request: dict[str, Any]) -> Refu
         case ["STREAM", "INFO", _]:
             return _info(server, stream, request)
         case ["STREAM", "PURGE", _]:
-            return {"success": True, "purged": stream.purge(request["filter"], request.get("seq"))}
+            before = request.get("seq") or None  # 0 is everything, as without one
+            return {"success": True, "purged": stream.purge(request["filter"], before)}
         case ["STREAM", "MSG", "GET", _]:
             return _get(stream, request)
         case ["STREAM", "MSG", "DELETE", _]:

@@ -101,8 +101,8 @@ async def batches(store: Store) -> list[Any]:
 
 
 async def schedules(store: Store) -> list[Any]:
-    """One of its subject replaces the one before; a purge may leave what is newer; an overdue one fires soon, without
-    its id."""
+    """One of its subject replaces the one before; a purge may leave what is newer, but not one before the sequence 0;
+    an overdue one fires soon, without its id."""
     subject, far = (
         names.schedule_subject(RUN, "t"),
         {SCHEDULE: "@at 2040-01-01T00:00:00Z", SCHEDULE_TARGET: names.history_subject(RUN)},
@@ -114,6 +114,8 @@ async def schedules(store: Store) -> list[Any]:
         (await store.broker.api(purge, {"filter": subject, "seq": 2}))["purged"],
         (await store.broker.api(purge, {"filter": subject, "seq": 3}))["purged"],
         (await store.broker.api(purge, {"filter": subject}))["purged"],
+        await _raw(store, subject, far),
+        (await store.broker.api(purge, {"filter": subject, "seq": 0}))["purged"],
         await _raw(store, subject, {**far, SCHEDULE: "@at 2020-01-01T00:00:00Z", MSG_ID: "s"}),
     ]
     stored = await until(lambda: store.history.read(RUN))

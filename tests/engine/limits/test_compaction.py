@@ -15,6 +15,7 @@ from penstock.engine.limits.compaction import (
 from penstock.engine.limits.fold import mark_told
 from penstock.engine.limits.names import LimitKind, OnLimit
 from penstock.engine.limits.records import Allowed, Decided
+from penstock.engine.limits.state import LimitState
 from tests.engine.limits.log import LimitLog, holders, known, waits
 
 
@@ -36,6 +37,10 @@ def _make_full(log: LimitLog) -> int:
 
 def test_without_a_full_decision_all_records_are_needed() -> None:
     assert needed_from(_worn().owner) == 1
+
+
+def test_nothing_is_needed_of_a_log_that_is_not_folded() -> None:
+    assert needed_from(LimitState()) > 1_000_000_000_000
 
 
 def test_a_full_decision_stands_for_all_before_it_but_for_requests_that_wait() -> None:
