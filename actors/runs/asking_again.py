@@ -6,7 +6,7 @@ holds already ignores that.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Container, Iterable
+from collections.abc import AsyncIterator, Container, Iterable, Sequence
 
 from msgspec import MsgspecError
 
@@ -17,8 +17,9 @@ from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
 from penstock.engine.limits.names import LimitKind
-from penstock.engine.run.commands import RequestSlot
-from penstock.engine.run.slots.holders import RUN, holder_of, slots_of
+from penstock.engine.run.commands import Command, ReleaseSlot, RequestSlot
+from penstock.engine.run.slots.holders import RUN, holder_of, holds, slots_of
+from penstock.engine.run.slots.holding import UNWANTED
 from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import Workflow
 
@@ -39,15 +40,39 @@ async def ask_again(
         if (found := await _loaded(store, run_id)) is None:
             continue
         held, awaited = requests_again(*found)
-        lease.check()
-        await effects.perform(*found, [*held], since)
+        await _ask(store, effects, lease, found, held, since)
         waiting += [run_id] if awaited else []
     for run_id in waiting:
         # It may have ended meanwhile: a request then may displace others for nobody.
         if (found := await _loaded(store, run_id)) is not None:
-            lease.check()
-            await effects.perform(*found, [*requests_again(*found)[1]], since)
+            await _ask(store, effects, lease, found, requests_again(*found)[1], since)
     log.warning("limits_asked_again", runs=len(run_ids))
+
+
+async def _ask(
+    store: Store,
+    effects: Effects,
+    lease: ShardLease,
+    found: tuple[Workflow, Run],
+    wanted: Sequence[RequestSlot],
+    since: float,
+) -> None:
+    """Ask for these slots, and give back those that the run has given up by the time at which that is stored: what it
+    gave back before it was asked for would be held by nobody."""
+    if not wanted:
+        return
+    workflow, run = found
+    lease.check()
+    await effects.perform(workflow, run, [*wanted], since)
+    now = await _loaded(store, run.run_id)
+    late: list[Command] = [
+        ReleaseSlot(one.holder, UNWANTED, None, one.number, one.step_id, one.attempt, one.iteration)
+        for one in wanted
+        if now is None or not holds(now[1], one.holder)
+    ]
+    if late:
+        lease.check()
+        await effects.perform(workflow, run, late, since)
 
 
 async def _loaded(store: Store, run_id: str) -> tuple[Workflow, Run] | None:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from msgspec import Raw
 
 from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs import asking_again
+from penstock.actors.runs.loading import LoadedRun, load
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
+from penstock.config.limits import PARTITIONS
 from penstock.config.settings import BrokerSettings
 from penstock.engine.limits.names import LimitKind, LimitName, limit_id
-from penstock.engine.limits.records import Allowed, Requested
+from penstock.engine.limits.records import Allowed, Decided, Released, Requested
 from penstock.engine.run.state import RunStatus
-from tests.support.limits import Counting, asks, decided, held, records, waiting
+from tests.support.limits import Counting, asks, decided, held, holding, records, waiting
 from tests.support.waiting import until_true
 from tests.support.world import chain, echo, ended, register
 
@@ -181,6 +186,30 @@ async def test_who_waited_asks_again_when_the_log_was_lost_while_no_shard_was_th
             await waiting(shard, "restored.s0", 3)
             tasks.go.set()
             assert {(await ended(store, run_id)).status for run_id in [*run_ids, one]} == {RunStatus.COMPLETED}
+
+
+async def test_a_slot_that_a_run_gave_up_while_it_was_asked_for_again_is_given_back(
+    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition, digest = await register(store, chain("gone", 1, concurrency=[{"limit": 1}]))
+    async with held(store, "gone") as tasks, a_shard(broker_settings) as shard:
+        run_id = await run_operations.start(store, definition, digest, Raw(b"1"))
+        await tasks.begun(run_id)
+        earlier = [await load(store, run_id)]
+        tasks.go.set()
+        await ended(store, run_id)
+        await holding(shard, "gone.s0", 0)
+        await store.broker.remove(f"STREAM.DELETE.{names.LIMITS}")
+        await store.limit_log.make_again()
+
+        async def as_it_was(store: Store, run_id: str) -> LoadedRun:
+            return earlier.pop() if earlier else await load(store, run_id)
+
+        monkeypatch.setattr(asking_again, "load", as_it_was)
+        await asking_again.ask_again(store, shard.effects, shard.lease, range(PARTITIONS), [run_id], time.monotonic())
+
+        found = [(type(one), one.holder) for one in await records(store) if not isinstance(one, Decided)]
+        assert [(Requested, f"{run_id}.s0.0.1"), (Released, f"{run_id}.s0.0.1")] == found
 
 
 async def test_keys_that_nobody_uses_any_more_are_forgotten(store: Store, broker_settings: BrokerSettings) -> None:
