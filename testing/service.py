@@ -12,6 +12,7 @@ from msgspec import Raw
 from penstock.engine.definition.http_requests import TASK as HTTP_TASK
 from penstock.engine.definition.labels import problems as label_problems
 from penstock.engine.errors import Invalid
+from penstock.engine.limits.records import Allowed
 from penstock.engine.run.event_payloads import LABELS_FORMAT, Failure, Scheduled, SignalRef
 from penstock.engine.run.events import SignalReceived, WorkflowScheduled
 from penstock.engine.run.execution.children import check_input
@@ -66,8 +67,8 @@ class TestService:
         self._calls.send_signal = self._signal
         self._tasks = TasksInMemory(self._engine, self._calls, self._script, self._functions)
         self._waits = WaitsInMemory(self._engine)
-        limits = LimitsInMemory(self._engine)
-        self._performer = self._engine.performer = Performer(self._engine, self._tasks, self._waits, limits)
+        self._limits = LimitsInMemory(self._engine)
+        self._performer = self._engine.performer = Performer(self._engine, self._tasks, self._waits, self._limits)
         self._parts = ServiceParts(self._engine, self._performer, self._calls, self._tasks)
         self.triggers = TestTriggers(TriggersInMemory(self._engine), self._waits, self._engine, self.run)
         self._run_number = 0
@@ -226,6 +227,33 @@ class TestService:
         """Send an event: steps that wait for it go on, and triggers on it start runs. One with the `event_id` of an
         earlier one starts none."""
         self.triggers.receive_event(name, as_json(body), event_id)
+
+    def set_limit(
+        self,
+        scope: str,
+        limit: int,
+        *,
+        per: str | None = None,
+        burst: int | None = None,
+        key: str | None = None,
+        kind: str | None = None,
+    ) -> None:
+        """Let the scope of a limit allow so many at a time, or with `per` (`1s`) so many in each such span, instead of
+        what definitions say; for one `key`, or for all. 0 lets nothing begin; nobody who holds a slot loses it.
+
+        Raises NotFound for a scope without such a limit, Invalid where it has several kinds and `kind` does not say
+        which.
+        """
+        if limit < 0:
+            raise Invalid(f"limit is {limit}: 0 at least")
+        allowed = Allowed(limit, None if per is None else seconds_of(per), burst)
+        self._limits.override(scope, key, allowed, kind)
+        self._engine.settle()
+
+    def reset_limit(self, scope: str, *, key: str | None = None, kind: str | None = None) -> None:
+        """Let what definitions say count again. Raises NotFound where nothing was set."""
+        self._limits.take_back(scope, key, kind)
+        self._engine.settle()
 
     def after(self, duration: str | float | timedelta, act: Callable[[], None]) -> None:
         """Have somebody do something when so much time has passed: `service.after("2h", run.approve)`. An exception

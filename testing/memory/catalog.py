@@ -65,6 +65,10 @@ class CatalogInMemory:
             return self._authored[source]
         return self.register(source)
 
+    def newest(self) -> list[RegisteredWorkflow]:
+        """The newest version of each workflow."""
+        return list(self._latest.values())
+
     def latest(self, name: str) -> RegisteredWorkflow:
         """The newest version. Raises NotFound."""
         if (found := self._latest.get(name)) is None:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from msgspec import Raw
 
 from penstock.actors.runs.limits.news import news
-from penstock.engine.errors import ExpressionFailed
+from penstock.engine.definition.identifiers import quoted
+from penstock.engine.errors import ExpressionFailed, Invalid, NotFound
 from penstock.engine.expressions.places import WHEN
 from penstock.engine.limits.allot import allot, next_at
+from penstock.engine.limits.configs import LimitConfig, LimitOverride, allowed_now
 from penstock.engine.limits.fold import fold, mark_told
-from penstock.engine.limits.records import LimitRecord, Released
+from penstock.engine.limits.names import LimitKind
+from penstock.engine.limits.records import Allowed, LimitRecord, Released
 from penstock.engine.limits.state import LimitState
 from penstock.engine.run.commands import ReleaseSlot, RequestSlot
 from penstock.engine.run.events import LimitGranted
 from penstock.engine.run.execution.beginning import applies, needed_by, skipped
 from penstock.engine.run.slots.asking import Asking, asking, asking_expressions, names_for, read_by
+from penstock.engine.run.slots.named import named_limits
 from penstock.engine.run.slots.plans import SlotsPlan
 from penstock.engine.run.slots.requesting import beginning, failed_to_ask, limits_of, released_limit, request
 from penstock.engine.run.workflow import StepPlan
 from penstock.testing.memory.engine import EngineInMemory, RunInMemory
 from penstock.testing.memory.payloads import payloads, whole
 from penstock.testing.memory.timeline import DueAction
+
+Place: TypeAlias = tuple[LimitKind, str]
+"""Kind and scope."""
 
 
 class LimitsInMemory:
@@ -30,6 +39,7 @@ class LimitsInMemory:
         self._engine = engine
         self._states: dict[str, LimitState] = {}
         self._turns: dict[str, DueAction] = {}
+        self._overrides: dict[Place, LimitConfig] = {}
         self._seq = 0
 
     def request(self, of: RunInMemory, command: RequestSlot) -> None:
@@ -64,6 +74,42 @@ class LimitsInMemory:
             limit_id = released_limit(wanted, command, asked)
         self._take(limit_id, Released(holder=command.holder, why=command.why))
 
+    def override(self, scope: str, key: str | None, allowed: Allowed, kind: str | None) -> None:
+        """Let this count instead of what definitions say. Raises NotFound for a scope without such a limit, Invalid."""
+        place = self._place(scope, kind, is_rate=allowed.per_s is not None)
+        config = self._overrides.get(place) or LimitConfig(*place)
+        self._overrides[place] = config.with_override(key, LimitOverride(allowed, self._engine.timeline.stamp))
+        self._turn_all(place)
+
+    def take_back(self, scope: str, key: str | None, kind: str | None) -> None:
+        """Let count again what definitions say. Raises NotFound where nothing was set, Invalid."""
+        place = self._place(scope, kind, is_rate=None)
+        config = self._overrides.get(place) or LimitConfig(*place)
+        if (without := config.without_override(key)) is config:
+            raise NotFound(f"nothing was set for the limit {quoted(scope)}")
+        self._overrides[place] = without
+        self._turn_all(place)
+
+    def _place(self, scope: str, kind: str | None, *, is_rate: bool | None) -> Place:
+        """The one limit that is meant. Its rate is another limit than the number at a time."""
+        named = {one.place for found in self._engine.catalog.newest() for one in named_limits(found.definition)}
+        fitting = sorted(
+            place
+            for place in named
+            if place[1] == scope and kind in (None, place[0]) and is_rate in (None, place[0] is LimitKind.RATE)
+        )
+        if not fitting:
+            raise NotFound(f"no limit of this kind has the scope {quoted(scope)}")
+        if len(fitting) > 1:
+            kinds = " ".join(place[0] for place in fitting)
+            raise Invalid(f"the scope {quoted(scope)} has limits of several kinds: say kind, one of {kinds}")
+        return fitting[0]
+
+    def _turn_all(self, place: Place) -> None:
+        for limit_id, state in self._states.items():
+            if state.name is not None and (state.name.kind, state.name.scope) == place:
+                self._plan_turn(limit_id, self._engine.timeline.now)
+
     def _take(self, limit_id: str, record: LimitRecord) -> None:
         self._fold(limit_id, record)
         self._plan_turn(limit_id, self._engine.timeline.now)
@@ -75,9 +121,9 @@ class LimitsInMemory:
 
     def _turn(self, limit_id: str) -> None:
         state, now = self._states[limit_id], self._engine.timeline.now
-        allowed = state.allowed
-        if state.name is None or allowed is None:
+        if state.name is None or state.allowed is None:
             return
+        allowed = allowed_now(self._overrides, state.name, state.allowed)
         if (decided := allot(state, allowed, now)) is not None:
             seq = self._fold(limit_id, decided)
             for event, message_id in news(decided, limit_id, seq):
