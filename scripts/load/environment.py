@@ -70,6 +70,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     limited: int = 20_000
     admitted: int = 50
     rated_s: float = 20.0
+    reloads: int = 10
     left_s: float = 50.0  # after which runs that nothing happens to have left the engine's memory
     idle_wait_s: float = 60.0
     idle_s: float = 30.0
@@ -111,6 +112,7 @@ QUICK = Sizes(
     limited=300,
     admitted=5,
     rated_s=4.0,
+    reloads=2,
     left_s=3.0,
     idle_wait_s=0.5,
     idle_s=0.5,

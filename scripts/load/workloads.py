@@ -23,6 +23,7 @@ from .client_workloads import CLIENT_WORKLOADS
 from .console_workloads import CONSOLE_WORKLOADS
 from .control_workloads import CONTROL_WORKLOADS
 from .counts import Counts
+from .dev_workloads import DEV_WORKLOADS
 from .environment import EVENTS_PER_RUN, Environment, Setup, environment, environment_in
 from .figures import percentile
 from .index_workloads import INDEX_WORKLOADS
@@ -254,6 +255,7 @@ WORKLOADS: Mapping[str, Workload] = {
     **MAP_WORKLOADS,
     **WAIT_WORKLOADS,
     **CLIENT_WORKLOADS,
+    **DEV_WORKLOADS,
     **INDEX_WORKLOADS,
     **RECOVERY_WORKLOADS,
     **CONTROL_WORKLOADS,

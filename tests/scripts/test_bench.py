@@ -56,6 +56,7 @@ ROWS_OF = {
     },
     "call": {"call-p50", "call-p99", "call-64", "call-64-p50"},
     "client": {"client-64", "client-64-runs"},
+    "dev-reload": {"dev-reload", "dev-reload-most"},
     "events": {"event-p50", "event-p99", "event-steady-p50", "event-steady-p99", "events-64"},
     "asleep-100k": {"asleep-100k", "idle-asleep", "asleep-p99", "asleep-timer"},
     "rerun": {"rerun", "rerun-from", "rerun-from-end"},
