@@ -7,10 +7,11 @@ when the test says so.
         service.advance("30d")
         assert run.output == {"receipt": 7}
 
-service.py has `TestService`, run.py what a test sees of a run, starting.py its first event, asserting.py assertions
-about histories, and history.py the text that they show. plugin.py is the pytest plugin, strategies.py is for
-Hypothesis. memory/ is the service in memory: what lies around the engine's `advance`. triggers/ starts runs by itself,
-replaying/ lets a run of production happen once more, storms/ lets a workflow run under many faults.
+service.py has `TestService`, run.py what a test sees of a run, starting.py its first event, by_hand.py what operators
+do to it, asserting.py assertions about histories, and history.py the text that they show. plugin.py is the pytest
+plugin, strategies.py is for Hypothesis. memory/ is the service in memory: what lies around the engine's `advance`.
+triggers/ starts runs by itself, replaying/ lets a run of production happen once more, storms/ lets a workflow run under
+many faults.
 
 Not here: a broker, HTTP, processes; a test of these starts the service. Start reading at service.py.
 """

@@ -11,20 +11,20 @@ from msgspec import Raw, Struct
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.definition.signals import check_target
 from penstock.engine.errors import CallFailed, Conflict, NotFound
-from penstock.engine.run.event_payloads import Cancellation, Decision, ParentRef, PauseScope, Resumed
+from penstock.engine.run.event_payloads import Cancellation, Decision, ParentRef, PauseScope
 from penstock.engine.run.events import (
     ApprovalGranted,
     ApprovalRejected,
     WorkflowCancelled,
     WorkflowCompleted,
     WorkflowPaused,
-    WorkflowResumed,
     WorkflowUnpaused,
 )
 from penstock.engine.run.execution.elements import ended_seq
 from penstock.engine.run.execution.inputs import own_output, run_output
 from penstock.engine.run.payloads import payload_of
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
+from penstock.testing import by_hand
 from penstock.testing.history import HistoryEvent, event_of, shown
 from penstock.testing.memory.engine import EngineInMemory, RunInMemory
 from penstock.testing.memory.payloads import whole
@@ -223,20 +223,21 @@ class TestRun:
         scope = PauseScope(children)
         self._append(WorkflowUnpaused(run_id=self.id, timestamp=self._now, payload=scope, v=PAUSE_FORMAT))
 
-    def retry(self) -> None:
-        """Let it go on at the steps that failed. Raises Conflict for a run that has not failed, or has undone its
-        steps."""
-        run = self._run
-        if run.status is not RunStatus.FAILED:
-            raise Conflict(f"the run is {run.status}, only a failed one can be resumed")
-        if run.compensation is not None:
-            raise Conflict("the run has undone its steps, so it cannot be resumed")
-        failed = tuple(step_id for step_id, step in run.steps.items() if step.status is StepStatus.FAILED)
-        slots = self._of.whole.slots
-        payload = Resumed(
-            failed, self._parts.performer.last_dead_letter, waits=0 if slots is None else len(slots.limits)
-        )
-        self._append(WorkflowResumed(run_id=self.id, timestamp=self._now, payload=payload))
+    def retry(self, step_id: str | None = None) -> None:
+        """Let a failed run go on at the steps that failed. With the id of a step that waits for its next attempt, begin
+        that now. Raises Conflict where the service refuses it, NotFound for another step."""
+        if step_id is not None and self._run.status is not RunStatus.FAILED:
+            self._append(by_hand.early_attempt(self._of, step_id, self._now))
+        else:
+            self._append(by_hand.resumption(self._of, self._now, self._parts.performer.last_dead_letter))
+
+    def skip(self, step_id: str, output: Any = None) -> None:
+        """Complete a step by hand, with this output; a failed run goes on. Raises NotFound, Conflict for a step that
+        has completed, or whose dependencies have not."""
+        letter = self._parts.performer.last_dead_letter
+        for event in by_hand.completion(self._of, step_id, as_json(output), self._now, letter):
+            self._engine.append(event, f"{self.id} {self._engine.seq}")
+        self._engine.settle()
 
     @property
     def _now(self) -> str:

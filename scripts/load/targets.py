@@ -44,9 +44,7 @@ ROWS: Mapping[str, Row] = {
     "call-64-p50": Row("the same, p50", "ms", more=False),
     "client-64": Row("runs by AsyncClient, 64 at a time, to the same by bare HTTP", "ratio", 0.7, 0.9),
     "client-64-runs": Row("the same runs by AsyncClient", "runs/s"),
-    "dev-reload": Row(
-        "penstock dev: a save, until the new code has answered a task, p50", "ms", 1000, 300, more=False
-    ),
+    "dev-reload": Row("penstock dev: a save, until the new code has answered a task, p50", "ms", 1000, 300, more=False),
     "dev-reload-most": Row("the same, the longest", "ms", more=False),
     "event-p50": Row("10,000 runs wait, an event at a time, until its run has moved, p50", "ms", 10, 4, more=False),
     "event-p99": Row("the same, p99", "ms", more=False),
