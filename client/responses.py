@@ -115,7 +115,11 @@ def translated() -> Iterator[None]:
     for too long, UnavailableError."""
     try:
         yield
-    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+    except httpx2.PoolTimeout as error:
+        raise Unreachable(
+            f"all connections of the client were in use for too long: {_text(error)}", request=_request(error.request)
+        ) from None
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
         unreachable = Unreachable(f"the service cannot be reached: {_text(error)}", request=_request(error.request))
         unreachable.add_note(NOT_RUNNING)
         raise unreachable from None  # the errors of the layers below say no more, in eighty lines

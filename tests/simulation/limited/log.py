@@ -54,8 +54,9 @@ class LimitStory:
             self._unknown.append((seq, record))
 
     def is_late(self, decided: Decided) -> bool:
-        """Whether a decision is that of a former owner: it knows less than another one before it."""
-        return decided.upto < self._upto
+        """Whether a decision is that of a former owner: it knows less than another one before it, or as much and was
+        made earlier."""
+        return decided.upto < self._upto or (decided.upto == self._upto and decided.at < self._at - ROUNDED_S)
 
     def record_late(self, decided: Decided) -> None:
         """The first decision of a former owner, which comes when nothing is stored of the limit any more: it is stored
