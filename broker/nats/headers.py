@@ -13,7 +13,7 @@ SCHEDULE_TARGET = "Nats-Schedule-Target"
 SCHEDULE_NEXT = "Nats-Schedule-Next"
 SCHEDULER = "Nats-Scheduler"
 
-_EMPTY = f"{EXPECT_SEQ}: 0\r\n".encode()
+_EMPTY = f"\r\n{EXPECT_SEQ}: 0\r\n".encode()  # a whole line: a value of another header cannot pass for it
 
 
 def into_empty(headers: bytes) -> bool:
