@@ -33,7 +33,7 @@ def present(session: Session, *, own: bool) -> None:
     """Show it on the session's service, or on a new one of our `own`. Returns after SIGINT or SIGTERM."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # until all has started
     with ExitStack() as stack:
-        environ = stack.enter_context(own_service(session.token)) if own else {}
+        environ = stack.enter_context(own_service(session.token)).variables if own else {}
         url = environ.get("SERVICE_URL", session.url)
         client = stack.enter_context(Client(url, session.token))
         if not own:

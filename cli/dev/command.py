@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Event
+from threading import Event, Thread
 
 import click
 
@@ -20,12 +20,14 @@ from penstock.cli.dev.worker_processes import WorkerProcess, WorkerProcesses, fo
 from penstock.cli.terminal.browser import console_url
 from penstock.cli.terminal.output import printable
 from penstock.cli.terminal.session import Session
+from penstock.engine.errors import Unavailable
 
 SLOW_S = 5.0
+NAMES_TAKEN = sys.stdlib_module_names | {"penstock"}
 HTTP_ALLOWED = "127.0.0.0/8"
 
 Saved = set[Path]
-Happening = Saved | int | tuple[WorkerProcess, Message | None]  # an int is a signal
+Happening = Saved | int | str | tuple[WorkerProcess, Message | None]  # a signal; why the service has ended
 
 
 @click.command()
@@ -46,12 +48,19 @@ def dev(session: Session, app: Path, data: Path | None) -> None:
     check_library()
     if app.suffix != ".py":
         raise click.BadParameter(f"{app.name} is no Python file", param_hint="APP")
+    if app.stem in NAMES_TAKEN:
+        raise click.BadParameter(
+            f"{app.name} would hide the module {app.stem} from all that import it: give it another name",
+            param_hint="APP",
+        )
     happenings: SimpleQueue[Happening] = SimpleQueue()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))  # until all has started
     with ExitStack() as stack:
         options = ["--builtin-workers=http", f"--http-allow={HTTP_ALLOWED}"]
         kept = data and data.resolve()
-        variables = stack.enter_context(own_service(session.token, kept, options))
+        service = stack.enter_context(own_service(session.token, kept, options))
+        variables = service.variables
+        Thread(target=lambda: happenings.put(service.await_end()), daemon=True, name="service").start()
         stop = Event()
         stack.callback(stop.set)
         watch(app.parent, [kept] if kept else [], happenings.put, stop)
@@ -65,6 +74,8 @@ def dev(session: Session, app: Path, data: Path | None) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: happenings.put(number))
         ReloadLoop(app, processes, happenings).run()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, frame: processes.kill())  # somebody who does not want to wait
     _say("stopped")
 
 
@@ -76,9 +87,11 @@ class ReloadLoop:
         self._saved_at, self._is_first, self._waits = time.monotonic(), True, True
 
     def run(self) -> None:
-        """Until a signal."""
+        """Until a signal. Raises Unavailable when the service has ended."""
         self._load()
         while not isinstance(happening := self._next(), int):
+            if isinstance(happening, str):
+                raise Unavailable(f"the service has ended:\n{happening}")
             if isinstance(happening, set):
                 forget_compiled(happening)
                 self._load()

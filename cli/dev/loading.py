@@ -47,14 +47,21 @@ def load(app: Path) -> LoadedCode:
 
 
 def problems_of(flows: Iterable[Workflow[Any]], app: Path) -> list[CodeProblem]:
-    """What validation finds in the definitions, each at the line that gives the workflow its name."""
-    found = []
+    """What validation finds in the definitions, and those of the same name and version as one before them, each at the
+    line that gives the workflow its name."""
+    found, known = list[CodeProblem](), set[tuple[str, str]]()
     for flow in flows:
+        named = f"workflow {quoted(flow.name)}"
         try:
-            flow.definition()
+            definition = flow.definition()
         except Invalid as error:
-            place, named = line_of(flow, app), f"workflow {quoted(flow.name)}"
+            place = line_of(flow, app)
             found += [CodeProblem(place, f"{named}: {problem}") for problem in error.problems]
+            continue
+        key = flow.name, definition.get("version", "1")
+        if key in known:
+            found.append(CodeProblem(line_of(flow, app), f"{named}: another one has the same name and version"))
+        known.add(key)
     return found
 
 

@@ -15,10 +15,11 @@ LIBRARIES = "site-packages"
 
 
 def problem_of(error: BaseException, app: Path) -> CodeProblem:
-    """The error with the last line of the user's code that led to it; of a SyntaxError, the line that it names."""
-    if isinstance(error, SyntaxError) and error.filename:
+    """The error with the last line of the user's code that led to it; of a SyntaxError in that code, the line that it
+    names."""
+    if isinstance(error, SyntaxError) and error.lineno and _is_users(error.filename or "", app):
         return _syntax_problem(error, app)
-    text = str(error) if isinstance(error, PenstockError) else "".join(traceback.format_exception_only(error)).strip()
+    text = _text_of(error)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename, app)]
     if not frames:
         return CodeProblem(app.name, text)
@@ -37,6 +38,16 @@ def line_of(value: Any, app: Path) -> str:
     return app.name
 
 
+def _text_of(error: BaseException) -> str:
+    match error:
+        case PenstockError():
+            return str(error)
+        case SyntaxError():  # in what `eval` was given, say
+            return f"{type(error).__name__}: {error.msg}"
+        case _:
+            return "".join(traceback.format_exception_only(error)).strip()
+
+
 def _assignment(source: Path, names: set[str]) -> int | None:
     for node in ast.walk(ast.parse(source.read_bytes())):
         match node:
@@ -49,7 +60,7 @@ def _syntax_problem(error: SyntaxError, app: Path) -> CodeProblem:
     # File and line come first, then the line with a mark below it, and the text last
     described = "".join(traceback.format_exception_only(error)).splitlines()
     return CodeProblem(
-        f"{_shown(error.filename or app.name, app)}:{error.lineno}",
+        f"{_shown(error.filename or '', app)}:{error.lineno}",
         described[-1],
         "\n".join(line.removeprefix("    ") for line in described[1:-1]),
     )

@@ -109,11 +109,19 @@ class WorkerProcesses:
 
     def stop(self) -> None:
         """End all of them; tasks in hand have the time that workers give them."""
-        known = [process for process in (self.serving, self.loading, self._spare, *self._leaving) if process]
+        known = self._known()
         for process in known:
             process.program.terminate()
         for process in known:
             process.await_end()
+
+    def kill(self) -> None:
+        """End all of them at once; tasks in hand are lost."""
+        for process in self._known():
+            process.program.kill()
+
+    def _known(self) -> list[WorkerProcess]:
+        return [process for process in (self.serving, self.loading, self._spare, *self._leaving) if process]
 
     def _new(self) -> WorkerProcess:
         return WorkerProcess(self._app, self._environ, self._said)

@@ -21,6 +21,7 @@ from penstock.client.views import RunView
 from tests.support.service import PENSTOCK, _descendants, _still_alive, clean_environ
 
 STOP_S_MAX = 40.0
+GRACE_S = 10.0  # that a worker which is to end gives its tasks in hand
 APP = """\
 from penstock import Workflow, task
 
@@ -177,6 +178,25 @@ def test_a_task_in_hand_is_finished_by_the_old_code_and_the_run_goes_on_with_the
         assert "old in hand, then new" == output(ended(client, run_id))
 
 
+def test_a_second_signal_does_not_wait_for_tasks_in_hand(tmp_path: Path) -> None:
+    fifo = tmp_path / "released"
+    os.mkfifo(fifo)  # nobody writes into it: the task would be waited for
+    os.mkfifo(f"{fifo}.begun")
+    with developing(tmp_path, IN_HAND) as dev, Client(dev.url) as client:
+        dev.line("serving app.py")
+        client.start("held", orjson.dumps(str(fifo)))
+        assert "old" == Path(f"{fifo}.begun").read_text()
+        known = _descendants(dev.process.pid)
+        signalled_at = time.monotonic()
+        dev.process.send_signal(signal.SIGINT)
+        while dev.process.poll() is None and time.monotonic() < signalled_at + STOP_S_MAX:
+            time.sleep(0.5)
+            dev.process.send_signal(signal.SIGINT)
+        took = time.monotonic() - signalled_at
+    assert took < GRACE_S
+    assert [] == _still_alive(known, STOP_S_MAX)
+
+
 def test_changed_definitions_are_registered_and_workers_of_the_file_serve(tmp_path: Path) -> None:
     source = APP + (
         "from penstock.worker import Worker\n\n"
@@ -214,6 +234,30 @@ def test_a_new_project_is_served_and_called_as_its_page_says(tmp_path: Path) -> 
         environ = {**clean_environ(), "SERVICE_URL": dev.url}
         ran = subprocess.run([PENSTOCK, *command[1:]], env=environ, capture_output=True, text=True, check=False)
     assert (0, '"order o-1: 7.50"\n') == (ran.returncode, ran.stdout), ran.stderr
+
+
+def test_two_at_a_time_have_a_service_each(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    with developing(tmp_path / "one", APP) as one, developing(tmp_path / "two", APP) as two:
+        for dev, name in ((one, "ada"), (two, "bob")):
+            dev.line("serving app.py")
+            assert f"hello {name}" == output(dev.run("greet", name))
+        assert one.url != two.url
+
+
+def test_the_command_ends_with_its_service(tmp_path: Path) -> None:
+    dev = started(tmp_path, APP)
+    dev.line("serving app.py")
+    known = _descendants(dev.process.pid)
+    service = next(pid for pid in known if b"\0serve\0" in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+    os.kill(service, signal.SIGKILL)
+    said, _ = dev.process.communicate(timeout=STOP_S_MAX)
+
+    assert "the service has ended" in said
+    assert 0 != dev.process.returncode
+    assert [] == _still_alive(known, STOP_S_MAX)
 
 
 def test_nothing_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
