@@ -6,6 +6,7 @@ connection is lost or has much else to write.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from nats.aio.msg import Msg
 from penstock.broker import names
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.headers import MSG_ID
+from penstock.config.process.background import start
 from penstock.engine.errors import PenstockError
 from penstock.telemetry.meters import Meters, Sample
 from penstock.telemetry.tracing import Span
@@ -63,6 +65,7 @@ class Telemetry:
         self.otlp: OtlpExport | None = None
         self.spans: deque[Span] = deque()
         self._dropped = meters.counter("penstock_telemetry_dropped_total")
+        self._known: frozenset[str] = frozenset()  # the lives of processes that answered the last request
 
     def offer(self, span: Span) -> None:
         """Queue the span for writing; it is dropped when too many wait."""
@@ -98,6 +101,28 @@ class Telemetry:
         """The reports of all processes that answer in this time. Raises Unavailable when not connected."""
         answers = await self._broker.ask_all(names.METRICS_PING, lambda found: False, timeout_s)
         return [report for answer in answers for report in _reports(answer)]
+
+    async def ask_known(self, timeout_s: float) -> list[ProcessReport]:
+        """As `ask`, but it returns as soon as all processes have answered that did so the last time. A process that is
+        new is among them if it is as fast as the others, or else from the next time on."""
+        found, known = dict[str, ProcessReport](), self._known
+        complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def enough(answers: list[bytes]) -> bool:
+            found.update((report.life, report) for report in _reports(answers[-1]))
+            if known and known <= found.keys() and not complete.done():
+                complete.set_result(None)
+            return False
+
+        async def collect() -> None:
+            await self._broker.ask_all(names.METRICS_PING, enough, timeout_s)
+            self._known = frozenset(found)
+
+        collecting = start(collect(), name="telemetry_reports", expected=PenstockError)
+        done, _ = await asyncio.wait({collecting, complete}, return_when=asyncio.FIRST_COMPLETED)
+        if collecting in done:
+            await collecting
+        return list(found.values())
 
     async def state(self) -> StreamState:
         """How full the stream is; zeros when it cannot be read."""

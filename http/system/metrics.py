@@ -1,7 +1,7 @@
 """/metrics: the metrics of every process of the service, and of the broker, in the format of Prometheus.
 
-Any front end serves all of them: it asks every process over the broker and waits a moment for the answers. Missing
-answers are left out; there is always a response, also without a broker.
+Any front end serves all of them: it asks every process over the broker, and waits for those that answered the last
+time, for a moment at most. Missing answers are left out; there is always a response, also without a broker.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def _answers(backend: Backend) -> tuple[list[ProcessReport], list[Sample]]
     """The reports of every process that answers in time, and of this one; and metrics of the service made from them."""
     own = backend.numbers.reports()
     try:
-        others = await backend.store.telemetry.ask(ANSWERS_S_MAX)
+        others = await backend.store.telemetry.ask_known(ANSWERS_S_MAX)
     except Unavailable:
         return own, [Sample("penstock_processes", len(own))]
     reports = {report.life: report for report in [*others, *own]}

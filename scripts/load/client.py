@@ -37,6 +37,10 @@ class _Run(Struct, frozen=True):
     status: str
 
 
+class _Stats(Struct, frozen=True):
+    total: int
+
+
 class Holder(Struct, frozen=True):
     run_id: str
 
@@ -48,6 +52,7 @@ class Limit(Struct, frozen=True):
 
 _LIMIT = msgspec.json.Decoder(Limit)
 _STARTED = msgspec.json.Decoder(_Started)
+_STATS = msgspec.json.Decoder(_Stats)
 _STARTED_ALL = msgspec.json.Decoder(_StartedAll)
 _RUN = msgspec.json.Decoder(_Run)
 _RUNS = msgspec.json.Decoder(list[_Run])
@@ -119,6 +124,19 @@ class Client:
     async def run_at(self, run_id: str, seq: int) -> None:
         """Ask for the run as it was when the log was as long."""
         _checked(await self._pool.request("GET", f"/runs/{run_id}?at={seq}"))
+
+    async def metrics(self, _: int) -> None:
+        """Read the metrics of the whole service."""
+        _checked(await self._pool.request("GET", "/metrics"))
+
+    async def runs(self, query: str) -> None:
+        """Read a list of runs."""
+        _checked(await self._pool.request("GET", f"/runs?{query}"))
+
+    async def completed(self, workflow: str) -> int:
+        """How many runs of a workflow have completed, as the run index knows."""
+        path = f"/runs/stats?workflow={quote(workflow)}&status=completed"
+        return _read(await self._pool.request("GET", path), _STATS).total
 
     async def explain(self, run_id: str) -> None:
         """Ask why a run waits."""

@@ -71,6 +71,10 @@ class Sizes(Struct, frozen=True, kw_only=True):
     admitted: int = 50
     rated_s: float = 20.0
     reloads: int = 10
+    kept: int = 1_000_000
+    shaped: int = 30_000  # steps
+    scrapes: int = 50
+    listings: int = 300
     left_s: float = 50.0  # after which runs that nothing happens to have left the engine's memory
     idle_wait_s: float = 60.0
     idle_s: float = 30.0
@@ -116,6 +120,10 @@ QUICK = Sizes(
     left_s=3.0,
     idle_wait_s=0.5,
     idle_s=0.5,
+    kept=200,
+    shaped=202,
+    scrapes=3,
+    listings=12,
 )
 
 
@@ -163,6 +171,10 @@ class Environment:
 
     def memory_mb(self) -> dict[str, float]:
         return {role: memory_bytes(pids) / 1e6 for role, pids in self.service.roles.items()}
+
+    def service_us(self, cost: Cost) -> float:
+        """The CPU of the service's own processes, without workers and load."""
+        return sum(us for role, us in cost.cpu_us.items() if role in self.service.roles)
 
     @contextmanager
     def measured(self, row: str, runs: float) -> Iterator[dict[str, Cost]]:

@@ -34,7 +34,7 @@ async def large_map(setup: Setup) -> Sample:
             (run_id,) = await _maps(on, 1, total)
         took_s = await _took_s(on, run_id, "step.started")
     costs |= more
-    ratio = _of_service(on, costs["map"].cpu_us) / _of_service(on, costs["map-100"].cpu_us)
+    ratio = on.service_us(costs["map"]) / on.service_us(costs["map-100"])
     return Sample({"map": took_s, "map-ratio": ratio}, costs)
 
 
@@ -138,7 +138,3 @@ async def _took_s(on: Environment, run_id: str, since: str) -> float:
     if events[-1][0] != "workflow.completed":
         raise RuntimeError(f"the last event of the run is {events[-1][0]}")
     return events[-1][1] - next(at for kind, at in events if kind == since)
-
-
-def _of_service(on: Environment, cpu_us: Mapping[str, float]) -> float:
-    return sum(cost for role, cost in cpu_us.items() if role in on.service.roles)

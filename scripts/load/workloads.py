@@ -27,6 +27,7 @@ from .dev_workloads import DEV_WORKLOADS
 from .environment import EVENTS_PER_RUN, Environment, Setup, environment, environment_in
 from .figures import percentile
 from .index_workloads import INDEX_WORKLOADS
+from .kept_workloads import KEPT_WORKLOADS
 from .key_workloads import KEY_WORKLOADS
 from .limit_workloads import LIMIT_WORKLOADS
 from .live_workloads import LIVE_WORKLOADS
@@ -36,6 +37,7 @@ from .modes import Plan, closed_loop
 from .recovery_workloads import RECOVERY_WORKLOADS
 from .samples import Sample, Workload, idle, merged
 from .service import service
+from .shape_workloads import SHAPE_WORKLOADS
 from .upkeep_workloads import UPKEEP_WORKLOADS
 from .wait_workloads import WAIT_WORKLOADS
 from .watching import Watch, watch
@@ -258,6 +260,8 @@ WORKLOADS: Mapping[str, Workload] = {
     **DEV_WORKLOADS,
     **INDEX_WORKLOADS,
     **RECOVERY_WORKLOADS,
+    **KEPT_WORKLOADS,
+    **SHAPE_WORKLOADS,
     **CONTROL_WORKLOADS,
     **LIVE_WORKLOADS,
     **CONSOLE_WORKLOADS,

@@ -152,3 +152,45 @@ async def until_state(store: Store, messages: int) -> None:
         return (await store.telemetry.state()).messages >= messages
 
     await until(reached)
+
+
+async def test_processes_that_are_known_are_not_waited_for_longer_than_they_need(
+    own: tuple[OwnBroker, Store],
+) -> None:
+    broker, store = own
+    for_ever_s = 3600.0  # the test ends in time only if nobody waits for it
+
+    async def lives(timeout_s: float) -> set[str]:
+        return {found.process for found in await store.telemetry.ask_known(timeout_s)}
+
+    async with open_store(broker.settings, "one") as one:
+        await one.telemetry.answer(lambda: [report("one"), report("one's supervisor")])
+        assert {"one", "one's supervisor"} == await lives(0.3)
+        assert {"one", "one's supervisor"} == await lives(for_ever_s)
+
+        async with open_store(broker.settings, "two") as two:
+            await two.telemetry.answer(lambda: [report("two")])
+            async with asyncio.timeout(for_ever_s):
+                while "two" not in await lives(0.3):
+                    pass  # it is known as soon as it has answered once, in time or late
+            assert {"one", "one's supervisor", "two"} == await lives(for_ever_s)
+
+        assert {"one", "one's supervisor"} == await lives(0.3)  # one that has ended is waited for, once
+        assert {"one", "one's supervisor"} == await lives(for_ever_s)
+
+
+async def test_after_a_connection_was_lost_all_are_asked_again(own: tuple[OwnBroker, Store]) -> None:
+    broker, store = own
+    await store.telemetry.answer(lambda: [report("own")])
+    assert ["own"] == [found.process for found in await store.telemetry.ask_known(0.3)]
+    broker.kill()
+    await until_true(lambda: not store.broker.connected)
+    assert [] == await store.telemetry.ask_known(0.3)
+    broker.start()
+    await until_true(lambda: store.broker.connected)
+
+    async def answered() -> bool:
+        return ["own"] == [found.process for found in await store.telemetry.ask_known(0.3)]
+
+    await until(answered)
+    assert ["own"] == [found.process for found in await store.telemetry.ask_known(3600.0)]

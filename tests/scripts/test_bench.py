@@ -60,6 +60,11 @@ ROWS_OF = {
     "events": {"event-p50", "event-p99", "event-steady-p50", "event-steady-p99", "events-64"},
     "asleep-100k": {"asleep-100k", "idle-asleep", "asleep-p99", "asleep-timer"},
     "rerun": {"rerun", "rerun-from", "rerun-from-end"},
+    "shapes": {"shape-64", "shape-200", "shape-64k"},
+    "kept": {
+        *(f"kept-{name}-{share}" for name in ("metrics", "list", "run") for share in ("p50", "p99")),
+        "kept-memory",
+    },
     "limit": {"limit-100", "limit-keys"},
     "limit-waiting": {"limit-waiting", "limit-admit"},
     "limit-next": {"limit-next", "limit-next-p99"},
