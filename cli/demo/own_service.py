@@ -32,11 +32,14 @@ class OwnService:
         self.variables, self._program, self._log = variables, program, log
 
     def await_end(self) -> str:
-        """Block until its process has ended, and return the last lines of its log."""
+        """Block until its process has ended, and return the last lines of its log, if that is still there."""
         ended = select.poll()
         ended.register(self._program.sentinel, select.POLLIN)
         ended.poll()
-        return _last_lines(self._log)
+        try:
+            return _last_lines(self._log)
+        except FileNotFoundError:  # the block is over, and the log with it
+            return ""
 
 
 @contextmanager
