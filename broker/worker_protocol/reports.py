@@ -1,6 +1,7 @@
 """The events that are reported about one execution of a step, made from its task or its lease.
 
-`at` is the time of the report (RFC 3339), by default now.
+`at` is the time of the report (RFC 3339), by default now. An answer with `started_at` (RFC 3339) also reports that the
+execution began then, as the given delivery of its task: no `step.started` is sent.
 """
 
 from __future__ import annotations
@@ -56,7 +57,15 @@ def paused(
     )
 
 
-def completed(task: Execution, worker_id: str | None, output: bytes | None, at: str | None = None) -> StepCompleted:
+def completed(
+    task: Execution,
+    worker_id: str | None,
+    output: bytes | None,
+    at: str | None = None,
+    *,
+    started_at: str | None = None,
+    delivery: int = 1,
+) -> StepCompleted:
     """`output` is JSON; None: the step has no output."""
     return StepCompleted(
         run_id=task.run_id,
@@ -66,11 +75,21 @@ def completed(task: Execution, worker_id: str | None, output: bytes | None, at: 
         attempt_number=task.attempt,
         iteration=task.iteration or None,
         item=task.item,
+        started_at=started_at,
+        delivery=1 if started_at is None else delivery,
         payload=_payload(output),
     )
 
 
-def continued(task: Execution, worker_id: str | None, value: bytes | None, at: str | None = None) -> StepContinue:
+def continued(
+    task: Execution,
+    worker_id: str | None,
+    value: bytes | None,
+    at: str | None = None,
+    *,
+    started_at: str | None = None,
+    delivery: int = 1,
+) -> StepContinue:
     """`value` is JSON, the input of the next iteration; None: it has no input."""
     return StepContinue(
         run_id=task.run_id,
@@ -80,11 +99,21 @@ def continued(task: Execution, worker_id: str | None, value: bytes | None, at: s
         attempt_number=task.attempt,
         iteration=task.iteration or None,
         item=task.item,
+        started_at=started_at,
+        delivery=1 if started_at is None else delivery,
         payload=_payload(value),
     )
 
 
-def failed(task: Execution, worker_id: str | None, failure: Failure, at: str | None = None) -> StepFailed:
+def failed(
+    task: Execution,
+    worker_id: str | None,
+    failure: Failure,
+    at: str | None = None,
+    *,
+    started_at: str | None = None,
+    delivery: int = 1,
+) -> StepFailed:
     return StepFailed(
         run_id=task.run_id,
         step_id=task.step_id,
@@ -93,6 +122,8 @@ def failed(task: Execution, worker_id: str | None, failure: Failure, at: str | N
         attempt_number=task.attempt,
         iteration=task.iteration or None,
         item=task.item,
+        started_at=started_at,
+        delivery=1 if started_at is None else delivery,
         payload=failure,
     )
 

@@ -55,6 +55,7 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.execution.cancelling import begun_in_vain
 from penstock.engine.run.execution.compensation import announced, compensate, fail, has_work, is_end, waited_out
+from penstock.engine.run.execution.deliveries import ANSWERS, both, in_time, start_in
 from penstock.engine.run.execution.ending import end
 from penstock.engine.run.execution.failure_runs import failure_run
 from penstock.engine.run.execution.steps import (
@@ -96,9 +97,26 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
                 return None, []
     if record.seq <= run.seq:
         return run, []
+    if type(event) in ANSWERS and event.started_at is not None:  # type: ignore[union-attr]
+        return _begun_and_answered(workflow, run, record)
+    return _of_known(workflow, run, record)
+
+
+def _begun_and_answered(workflow: Workflow, run: Run, record: Record) -> Advance:
+    """An answer that says itself when the worker began is folded as the start, and the answer behind it."""
+    start = start_in(record)
+    begun, commands = _of_known(workflow, run, start)
+    if begun is run:  # of an execution that is over, or was begun before: nothing is to be said to its worker
+        return _of_known(workflow, run, record)
+    plan = expanded(workflow, begun).plan_of(record.event.step_id)  # type: ignore[union-attr]
+    after, following = _of_known(workflow, begun, in_time(plan, start, record))
+    return after, both(commands, following)
+
+
+def _of_known(workflow: Workflow, run: Run, record: Record) -> Advance:
     if run.fragments:
         workflow = expanded(workflow, run)
-    if workflow.slots_used or type(event) in WITH_SLOTS:
+    if workflow.slots_used or type(record.event) in WITH_SLOTS:
         return with_slots(workflow, run, record, _paused_or_not)
     return _paused_or_not(workflow, run, record)
 

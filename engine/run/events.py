@@ -125,15 +125,21 @@ class StepPaused(_DeliveryEvent, frozen=True, omit_defaults=True, kw_only=True, 
     payload: PauseRef = PauseRef()
 
 
-class StepCompleted(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.completed"):
+class _AnswerEvent(_DeliveryEvent, frozen=True, omit_defaults=True, kw_only=True):
+    """`started_at` (RFC 3339) says when the worker began, where no `step.started` does: the answer stands for both."""
+
+    started_at: str | None = None
+
+
+class StepCompleted(_AnswerEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.completed"):
     payload: Raw | UnsetType = UNSET
 
 
-class StepFailed(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.failed"):
+class StepFailed(_AnswerEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.failed"):
     payload: Failure = Failure()
 
 
-class StepContinue(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.continue"):
+class StepContinue(_AnswerEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.continue"):
     payload: Raw | UnsetType = UNSET
 
 

@@ -32,9 +32,9 @@ class ItemStatus(IntEnum):
 
 
 class Element(Struct, frozen=True, array_like=True, gc=False):
-    """`begun` is the sequence of its last `step.started` (0: none), `ended` that of the event that ended it, counted
-    from `begun`. `due` is its deadline or the time of its retry, in s since the epoch (0: none). `base` are the
-    attempts from before the run was resumed."""
+    """`begun` is the sequence of its last `step.started` (0: none, or the end says when it began), `ended` that of the
+    event that ended it, counted from `begun`. `due` is its deadline or the time of its retry, in s since the epoch (0:
+    none). `base` are the attempts from before the run was resumed."""
 
     status: ItemStatus = ItemStatus.WAITING
     attempts: int = 0

@@ -4,7 +4,7 @@ Its steps change as in any run. What would begin an execution is left out, and o
 state says which executions are queued. Timers that fire meanwhile and decisions about approvals are kept, and take
 effect then; the timeouts of what runs are not. The workflow's timeout stands still.
 
-Not here: pauses of a task that its worker asks for (engine/run/execution/pauses.py).
+Not here: pauses of a task that its worker asks for (engine/run/execution/deliveries.py).
 """
 
 from __future__ import annotations

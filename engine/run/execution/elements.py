@@ -38,6 +38,8 @@ def with_item(whole: StepState, number: int, step: StepState, record: Record) ->
 def _element(before: Element, step: StepState, record: Record) -> Element:
     begun, ended = before.begun, before.ended
     if step.status in STEP_ENDED and step.status is not StepStatus.CANCELLED:
+        if begun == record.seq:  # its answer says when it began
+            begun = 0
         ended = record.seq - begun
     elif step.status is StepStatus.RUNNING and isinstance(record.event, StepStarted):
         begun, ended = record.seq, 0

@@ -29,9 +29,9 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.execution.cancelling import begun_in_vain, cancelled_task
 from penstock.engine.run.execution.compensation import begun_late, completed_late, given_up, is_late
+from penstock.engine.run.execution.deliveries import begun_again, paused
 from penstock.engine.run.execution.dispatch import fall_back, order_task, task_with, withdrawn_tasks
 from penstock.engine.run.execution.elements import with_step
-from penstock.engine.run.execution.pauses import begun_again, paused
 from penstock.engine.run.execution.steps import (
     completed,
     fail_for_good,

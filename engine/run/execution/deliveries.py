@@ -1,0 +1,134 @@
+"""What a worker reports of its delivery of a task: that it has put it aside, that it has begun it again, or, in its
+answer, when it began.
+
+Only events of the worker that has the task now apply. Each delivery of a task has a number. An event about another
+delivery than the one begun last is late: it is a duplicate, or comes from a worker that has lost the task.
+
+While a worker has put the task aside, the timeout of the step does not run. An answer that says when the worker began
+stands for two events, a start and the answer behind it, and is folded as both: of a short execution the log has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from penstock.engine.run.commands import Command, SetTimer, WithdrawTimer
+from penstock.engine.run.event_payloads import Failure
+from penstock.engine.run.events import (
+    Event,
+    Record,
+    StepCompleted,
+    StepContinue,
+    StepFailed,
+    StepPaused,
+    StepStarted,
+)
+from penstock.engine.run.execution.elements import with_step
+from penstock.engine.run.execution.steps import took_too_long
+from penstock.engine.run.state import Run, StepState, StepStatus
+from penstock.engine.run.timers import retimed
+from penstock.engine.run.workflow import Advance, StepPlan
+from penstock.engine.times import instant, utc
+
+Answer: TypeAlias = StepCompleted | StepFailed | StepContinue
+ANSWERS = frozenset({StepCompleted, StepFailed, StepContinue})
+
+NONE_YET = 0  # for a task that replaces one that its worker has lost: that worker's events are late
+
+
+def paused(run: Run, record: Record, event: StepPaused, plan: StepPlan) -> Advance:
+    """Stop the timeout, and record the time that is left for when the task is begun again."""
+    before = run.step(plan.id)
+    if before.status is not StepStatus.RUNNING or before.due is None or not _has_it(before, event):
+        return run, []
+    left = max(before.due - record.at, 0.0)
+    step = replace(before, due=None, left=left, pauses=before.pauses + 1)
+    return with_step(run, record, plan.id, step), retimed(run, plan.id, before, step)
+
+
+def begun_again(run: Run, record: Record, event: StepStarted, plan: StepPlan) -> Advance:
+    """A later delivery of a task was begun. The timeout changes only after a pause."""
+    before = run.step(plan.id)
+    delivery = event.delivery
+    if delivery <= before.delivery or (before.delivery == NONE_YET and event.worker_id == before.worker_id):
+        return run, []
+    due = before.due if before.left is None else record.at + before.left
+    step = replace(before, delivery=delivery, worker_id=event.worker_id or before.worker_id, due=due, left=None)
+    return with_step(run, record, plan.id, step), retimed(run, plan.id, before, step)
+
+
+def _has_it(step: StepState, event: StepPaused) -> bool:
+    return event.delivery == step.delivery and event.worker_id in (None, step.worker_id)
+
+
+def has_its_start(event: Event) -> bool:
+    """Whether the event is an answer that says when the worker began."""
+    return type(event) in ANSWERS and event.started_at is not None  # type: ignore[union-attr]
+
+
+def start_in(record: Record) -> Record:
+    """The start that an answer (whose timestamp is UTC) stands for, at the answer's place in the log. A time that is
+    none, or lies after the answer, becomes the answer's."""
+    event = record.event
+    assert isinstance(event, Answer)
+    answered = event.timestamp
+    began = utc(event.started_at or "", record.at)
+    started = StepStarted(
+        run_id=event.run_id,
+        step_id=event.step_id,
+        timestamp=began if _is_earlier(began, answered) else answered,
+        worker_id=event.worker_id,
+        attempt_number=event.attempt_number,
+        iteration=event.iteration,
+        item=event.item,
+        delivery=event.delivery,
+    )
+    return Record(record.seq, record.at, started)
+
+
+def _is_earlier(one: str, other: str) -> bool:
+    """Of two UTC instants; those of one form, as nearly all are, are compared as text."""
+    return one < other if len(one) == len(other) else instant(one) < instant(other)
+
+
+def began_at(event: Event | None) -> str | None:
+    """When a worker began, by an event that says so, else None."""
+    if isinstance(event, StepStarted):
+        return event.timestamp
+    return event.started_at if isinstance(event, Answer) else None
+
+
+def in_time(plan: StepPlan | None, start: Record, record: Record) -> Record:
+    """The answer behind its start; where it took longer than the step's timeout, which ran from the start on, the
+    timeout in its place."""
+    event = record.event
+    assert isinstance(event, Answer)
+    if plan is None or plan.timeout_s is None:
+        return record
+    if instant(event.timestamp) - instant(start.event.timestamp) <= plan.timeout_s:
+        return record
+    late = StepFailed(
+        run_id=event.run_id,
+        step_id=event.step_id,
+        timestamp=event.timestamp,
+        worker_id=event.worker_id,
+        attempt_number=event.attempt_number,
+        iteration=event.iteration,
+        item=event.item,
+        payload=Failure(error=took_too_long(plan)),
+    )
+    return Record(record.seq, record.at, late)
+
+
+def both(began: Sequence[Command], answered: Sequence[Command]) -> list[Command]:
+    """The commands of a start and of the answer behind it, without timers that would be set and withdrawn at once."""
+    withdrawn = {(one.timer, one.due) for one in answered if isinstance(one, WithdrawTimer)}
+    if not began or not withdrawn:
+        return [*began, *answered]
+    vain = {(one.timer, one.due) for one in began if isinstance(one, SetTimer)} & withdrawn
+    kept = (one for one in began if not isinstance(one, SetTimer) or (one.timer, one.due) not in vain)
+    rest = (one for one in answered if not isinstance(one, WithdrawTimer) or (one.timer, one.due) not in vain)
+    return [*kept, *rest]
