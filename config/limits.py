@@ -122,6 +122,7 @@ POLL_MS_MAX: Final = 60_000  # Spec: Limits, Poll timeout
 PAUSE_MS_MAX: Final = 3_600_000  # Spec: Limits, Pause duration
 ACK_WAIT_S: Final = 30.0  # Protocol: Tasks
 DELIVERIES_MAX: Final = 10  # Protocol: Tasks
+START_HELD_BACK_S: Final = 0.025  # Protocol: History events, the start of an execution that is answered soon
 
 # Streams
 DEDUP_WINDOW_S: Final = 5.0  # Spec: Limits, Deduplication window; never below 5 s

@@ -128,6 +128,7 @@ Point: TypeAlias = Literal[
     "bridge.given_back",
     # A worker on the broker
     "worker.begun",
+    "worker.start_reported",
     "worker.answered",
     "worker.acknowledged",
     "worker.checkpointed",

@@ -15,8 +15,9 @@ from penstock.client.views import MapItemView
 from penstock.config.limits import OUTPUT_INLINE_BYTES_MAX
 from penstock.config.process.background import all_of
 from penstock.engine.errors import NotFound
-from penstock.engine.run.events import ChildEnded, Event, Malformed, StepFailed, StepStarted, decode
+from penstock.engine.run.events import ChildEnded, Event, Malformed, StepFailed, decode
 from penstock.engine.run.execution.children import child_run_id
+from penstock.engine.run.execution.deliveries import began_at
 from penstock.engine.run.items import Element, ItemStatus
 from penstock.engine.run.kinds.map import MapChild
 from penstock.engine.run.payloads import child_problem, payload_of
@@ -75,6 +76,7 @@ async def items_of_map(
 async def _view(store: Store, run: Run, item_id: str, number: int, element: Element, has_children: bool) -> MapItemView:
     begun = await _event(store, run, element.begun)
     ended = await _event(store, run, element.begun + element.ended) if element.ended else None
+    start = begun or ended  # the end may say when it began
     output = _output(ended)
     large = output is not None and memoryview(output).nbytes > OUTPUT_INLINE_BYTES_MAX
     return MapItemView(
@@ -82,8 +84,8 @@ async def _view(store: Store, run: Run, item_id: str, number: int, element: Elem
         _status(element),
         element.attempts,
         child_run_id(run.run_id, item_id, element.attempts) if has_children and element.begun else None,
-        begun.worker_id if isinstance(begun, StepStarted) else None,
-        begun.timestamp if begun is not None else None,
+        None if began_at(start) is None else getattr(start, "worker_id", None),
+        began_at(start),
         ended.timestamp if ended is not None else None,
         UNSET if large or output is None else output,
         memoryview(output).nbytes if large and output is not None else UNSET,

@@ -177,6 +177,7 @@ CASES = (
     Case("bridge.pause_reported", crash_bridge.bridge_pause),
     Case("bridge.given_back", crash_bridge.bridge_pause),
     Case("worker.begun", scenarios.chain, 2),
+    Case("worker.start_reported", scenarios.pause),
     Case("worker.answered", scenarios.loop, 2),
     Case("worker.acknowledged", scenarios.chain, 2),
     Case("worker.checkpointed", scenarios.pause),

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from penstock.broker.store import Store
 from penstock.config.limits import ERROR_BYTES_MAX, PAYLOAD_BYTES_MAX
-from penstock.engine.run.events import StepCompleted, StepFailed, StepStarted
-from penstock.worker import Context, NonRetriable, RetryAfter, Worker
+from penstock.engine.run.events import StepCompleted, StepContinue, StepFailed, StepPaused, StepStarted
+from penstock.worker import Context, Continue, NonRetriable, Pause, RetryAfter, Worker
 from tests.worker.task_queue import acknowledged, answer, dispatch, new_run_id, outcome, output_of, put_raw, reported
 
 
@@ -22,19 +22,77 @@ def failed(event: StepCompleted | StepFailed) -> tuple[str, str]:
     return event.payload.failure_type, event.payload.error
 
 
-async def test_async_function_is_started_completed_and_acknowledged(store: Store, worker: Worker, task: str) -> None:
+async def test_a_quick_function_is_completed_with_its_start_and_acknowledged(
+    store: Store, worker: Worker, task: str
+) -> None:
     @worker.task(task)
     async def double(value: int) -> int:
         return value * 2
 
     run_id = await dispatch(store, task, 21)
     async with worker.running():
-        first, last = await reported(store, run_id)
+        [only] = await reported(store, run_id)
         await acknowledged(store, task)
+    assert isinstance(only, StepCompleted)
+    assert (only.step_id, only.attempt_number, only.iteration) == ("s", 1, None)
+    assert (only.worker_id, only.delivery, output_of(only)) == (worker.worker_id, 1, 42)
+    assert only.started_at is not None
+    assert only.started_at <= only.timestamp
+
+
+@pytest.mark.parametrize("ends", ["completes", "fails", "continues"])
+async def test_a_function_that_takes_its_time_is_started_first(
+    store: Store, worker: Worker, task: str, ends: str
+) -> None:
+    begun = asyncio.Event()
+
+    @worker.task(task)
+    async def slow() -> Continue | int:
+        await begun.wait()
+        if ends == "fails":
+            raise NonRetriable("no")
+        return Continue(1) if ends == "continues" else 1
+
+    run_id = await dispatch(store, task)
+    async with worker.running():
+        [first] = await reported(store, run_id, lambda event: isinstance(event, StepStarted))
+        begun.set()
+        _, last = await reported(store, run_id, lambda event: not isinstance(event, StepStarted))
     assert isinstance(first, StepStarted)
-    assert (first.step_id, first.attempt_number, first.iteration, first.worker_id) == ("s", 1, None, worker.worker_id)
-    assert isinstance(last, StepCompleted)
-    assert (last.attempt_number, last.worker_id, output_of(last)) == (1, worker.worker_id, 42)
+    assert isinstance(last, StepCompleted | StepFailed | StepContinue)
+    assert (first.attempt_number, first.worker_id) == (1, worker.worker_id)
+    assert (last.started_at, last.worker_id) == (None, worker.worker_id)
+    assert first.timestamp <= last.timestamp
+
+
+async def test_a_quick_failure_and_a_quick_continuation_have_their_starts(
+    store: Store, worker: Worker, task: str
+) -> None:
+    @worker.task(task)
+    async def ends(value: str) -> Continue:
+        if value == "fails":
+            raise NonRetriable("no")
+        return Continue(1)
+
+    runs = [await dispatch(store, task, value) for value in ("fails", "continues")]
+    async with worker.running():
+        found = [await reported(store, run_id, lambda _: True) for run_id in runs]
+    [[failed_], [continued]] = found
+    assert isinstance(failed_, StepFailed)
+    assert isinstance(continued, StepContinue)
+    assert None not in (failed_.started_at, continued.started_at)
+
+
+async def test_what_is_paused_has_begun(store: Store, worker: Worker, task: str) -> None:
+    @worker.task(task)
+    async def rests() -> None:
+        raise Pause(60)
+
+    run_id = await dispatch(store, task)
+    async with worker.running():
+        first, last = await reported(store, run_id, lambda event: isinstance(event, StepPaused))
+    assert isinstance(first, StepStarted)
+    assert isinstance(last, StepPaused)
     assert first.timestamp <= last.timestamp
 
 

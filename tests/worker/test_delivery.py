@@ -12,7 +12,7 @@ import pytest
 
 from penstock.broker import names
 from penstock.broker.store import Store
-from penstock.engine.run.events import StepCompleted, StepFailed, StepStarted, decode
+from penstock.engine.run.events import StepCompleted, StepFailed, decode
 from penstock.worker import Context, Worker
 from tests.worker.conftest import NewWorker
 from tests.worker.task_queue import (
@@ -84,14 +84,15 @@ async def test_the_history_shows_which_delivery_a_step_began_with(store: Store, 
 
 
 async def _began_with(store: Store, run_id: str) -> tuple[int, bool]:
-    """The delivery that a step's start tells, which is the one that its function saw, and whether it stands in the
-    event."""
+    """The delivery that the answer, which says when its execution began, tells; it is the one that the function saw.
+    And whether it stands in the event."""
     seen = output_of(await answer(store, run_id))
-    stored, *_ = await store.history.read(run_id)
-    started = decode(stored.data)
-    assert isinstance(started, StepStarted)
-    assert seen == started.delivery
-    return started.delivery, b'"delivery"' in stored.data
+    [stored] = await store.history.read(run_id)
+    answered = decode(stored.data)
+    assert isinstance(answered, StepCompleted)
+    assert answered.started_at is not None
+    assert seen == answered.delivery
+    return answered.delivery, b'"delivery"' in stored.data
 
 
 async def test_task_delivered_more_than_ten_times_fails_for_good_without_running(

@@ -29,6 +29,7 @@ from penstock.worker.outcomes import Outcome, TaskCompleted, TaskContinued, Task
 from penstock.worker.retrying import retry_until_available
 from penstock.worker.transport import Executions, IntakeLimits
 from penstock.worker.transports.direct_intake import DirectIntake, open_direct_intake
+from penstock.worker.transports.held_starts import HeldStarts
 
 CHECK_S = ACK_WAIT_S / 3  # how often a worker asks whether what it carries out is wanted
 
@@ -36,12 +37,27 @@ CHECK_S = ACK_WAIT_S / 3  # how often a worker asks whether what it carries out 
 class DirectTask:
     """One delivery. Owned by its execution."""
 
-    __slots__ = ("_delivery", "_function", "_started", "_store", "_task", "_worker_id")
+    __slots__ = (
+        "_delivery",
+        "_function",
+        "_is_over",
+        "_reported",
+        "_started_at",
+        "_starts",
+        "_store",
+        "_task",
+        "_worker_id",
+    )
     _task: TaskPayload
-    _started: Awaitable[bytes]
+    _started_at: str
 
-    def __init__(self, store: Store, worker_id: str, function: TaskFunction, delivery: Delivery) -> None:
+    def __init__(
+        self, store: Store, worker_id: str, function: TaskFunction, delivery: Delivery, starts: HeldStarts
+    ) -> None:
         self._store, self._worker_id, self._function, self._delivery = store, worker_id, function, delivery
+        self._starts = starts
+        self._reported: Awaitable[bytes] | None = None  # the start
+        self._is_over = False
 
     @property
     def deliveries(self) -> int:
@@ -59,28 +75,38 @@ class DirectTask:
             lambda: given_up(self._store, task, delivery, self._worker_id)
         ):
             return None
-        self._started = self._store.history.send(reports.started(task, self._worker_id, delivery=delivery.deliveries))
+        self._started_at = reports.now()
+        self._starts.hold(self)
         reached("worker.begun")
         return task
+
+    def report_start(self) -> None:
+        if not self._is_over and self._reported is None:
+            started = reports.started(self._task, self._worker_id, self._started_at, delivery=self._delivery.deliveries)
+            self._reported = self._store.history.send(started)
+            reached("worker.start_reported")
 
     async def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, TaskPaused):
             await self._pause(outcome)
             return
+        self._is_over = True
         await self._store.history.send(self._event(outcome))
-        await self._started
+        await self._start_stored()
         reached("worker.answered")
         # Ack last: a crash before this line has the task delivered again, and the engine ignores a second answer.
         await self._delivery.ack()
         reached("worker.acknowledged")
 
     async def discard(self, reason: str | None) -> None:
-        await self._started
+        self._is_over = True
+        await self._start_stored()
         with suppress(Unavailable):  # then it is delivered again, and its worker is notified at once
             await self._delivery.ack()
 
     async def give_back(self, delay_s: float = 0.0) -> None:
         """A delay means that it could not be reported, and the delivery counts; without one the worker only stops."""
+        self._is_over = True
         task = getattr(self, "_task", None)  # None: it could not be read
         with suppress(Unavailable):  # then its ack wait brings it back
             if task is None or delay_s:
@@ -124,7 +150,8 @@ class DirectTask:
 
     async def _pause(self, pause: TaskPaused) -> None:
         """Store the checkpoint, the pause and its event, then give the delivery back with its delay."""
-        await self._started
+        self.report_start()  # what is paused has begun
+        await self._start_stored()
         if pause.checkpoint is not None:
             await self.checkpoint(pause.checkpoint)
             reached("worker.checkpointed")
@@ -138,14 +165,21 @@ class DirectTask:
         await self._delivery.give_back(pause.delay_s)
         reached("worker.given_back")
 
+    async def _start_stored(self) -> None:
+        if self._reported is not None:
+            await self._reported
+
     def _event(self, outcome: TaskCompleted | TaskContinued | Failure) -> StepCompleted | StepContinue | StepFailed:
+        """The answer; it says when the execution began if nothing has said it before."""
+        task, worker, delivery = self._task, self._worker_id, self._delivery.deliveries
+        began = self._started_at if self._reported is None else None
         match outcome:
             case TaskCompleted(output):
-                return reports.completed(self._task, self._worker_id, output)
+                return reports.completed(task, worker, output, started_at=began, delivery=delivery)
             case TaskContinued(value):
-                return reports.continued(self._task, self._worker_id, value)
+                return reports.continued(task, worker, value, started_at=began, delivery=delivery)
             case Failure():
-                return reports.failed(self._task, self._worker_id, outcome)
+                return reports.failed(task, worker, outcome, started_at=began, delivery=delivery)
             case _:
                 assert_never(outcome)
 
@@ -175,8 +209,10 @@ class DirectTransport:
     async def receiving(
         self, functions: Sequence[TaskFunction], executions: Executions, bounds: IntakeLimits
     ) -> AsyncIterator[DirectIntake]:
+        starts = HeldStarts()
+
         def handled(function: TaskFunction, delivery: Delivery) -> Awaitable[None]:
-            return executions.handle(function, DirectTask(self._store, self._worker_id, function, delivery))
+            return executions.handle(function, DirectTask(self._store, self._worker_id, function, delivery, starts))
 
         async with (
             cancellations(self._store.broker, self._worker_id, executions.cancel),

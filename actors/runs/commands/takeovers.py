@@ -26,9 +26,9 @@ from penstock.engine.run.events import (
     PlannerExpanded,
     Record,
     StepFailed,
-    StepStarted,
     StepTakenOver,
 )
+from penstock.engine.run.execution.deliveries import began_at
 from penstock.engine.run.execution.inputs import output_of
 from penstock.engine.run.items import Items, ItemStatus
 from penstock.engine.run.payloads import child_problem, payload_of, size_of, too_large
@@ -123,7 +123,7 @@ class Takeovers:
         async for ended in self._ended(first, items, missing):
             element = items.get(ended.number)
             taken = _taken_element(ended, ITEM_STEP[element.status], element.attempts, items.total)
-            worker = getattr(ended.begun, "worker_id", None)
+            worker = getattr(ended.begun or ended.record.event, "worker_id", None)
             answers += await self._put(_event(run, f"{map_id}.{ended.number}", taken, worker, ended.number))
             missing.pop(ended.number, None)
         await _stored(answers)
@@ -218,7 +218,7 @@ def _taken_element(ended: Ended, status: StepStatus, attempts: int, total: int) 
             error = shortened(event.payload.error)
         case ChildEnded():
             error = shortened(child_problem(event.payload) or "") or None
-    began = ended.begun.timestamp if isinstance(ended.begun, StepStarted) else None
+    began = began_at(ended.begun or event)
     error = error or too_large("the output", output)
     given = UNSET if error is not None else output
     return TakenStep(status, given, error, attempts, 0, began, event.timestamp, child, None, total)

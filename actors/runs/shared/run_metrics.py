@@ -32,6 +32,7 @@ from penstock.engine.run.events import (
     WorkflowScheduled,
     WorkflowStarted,
 )
+from penstock.engine.run.execution.deliveries import ANSWERS, Answer
 from penstock.engine.run.state import Run, StepStatus
 from penstock.engine.run.workflow import StepPlan, Workflow
 
@@ -58,7 +59,6 @@ STEP_EVENTS: Mapping[type[Event], str] = {
     ApprovalExpired: "expired",
 }
 ENDS = frozenset({WorkflowCompleted, WorkflowFailed, WorkflowCancelled})
-ANSWERS = frozenset({StepCompleted, StepFailed, StepContinue})
 MINUTE = len("2026-11-22T06:03:")
 APPROVAL = "approval"  # stands for the task type of steps that have none
 
@@ -106,9 +106,7 @@ class RunMetrics:
                 if kind is StepStarted:
                     self._observe_wait(before, plan, task, event.timestamp)
                 elif kind in ANSWERS:
-                    step = before.step(step_id)
-                    if step.started_at and step.status is StepStatus.RUNNING:
-                        self._step_durations.observe(seconds(step.started_at, event.timestamp), task)
+                    self._observe_answer(before, plan, task, event)  # type: ignore[arg-type]
         elif kind in RUN_EVENTS:
             if kind not in ENDS or run.ended:  # else it begins to undo its steps, which has an event of its own
                 self._runs.add(workflow.name, RUN_EVENTS[kind])
@@ -116,6 +114,17 @@ class RunMetrics:
                 self._run_durations.observe(seconds(run.started_at, run.finished_at), workflow.name, run.status)
         if traced and before is not None:
             self._trace(workflow, before, run, record)
+
+    def _observe_answer(self, before: Run, plan: StepPlan | None, task: str, event: Answer) -> None:
+        """Observe how long the execution took; of one whose start only its answer tells, this is its start, too."""
+        step, began = before.step(event.step_id), event.started_at
+        if step.status is StepStatus.RUNNING:
+            began = step.started_at
+        elif began is not None:
+            self._steps.add(task, STEP_EVENTS[StepStarted])
+            self._observe_wait(before, plan, task, began)
+        if began:
+            self._step_durations.observe(seconds(began, event.timestamp), task)
 
     def _observe_wait(self, before: Run, plan: StepPlan | None, task: str, begun: str) -> None:
         """Observe the wait of a step's first execution: the times of later dispatches are not stored."""

@@ -28,6 +28,7 @@ from penstock.engine.run.events import (
     StepOverridden,
     TimerFired,
 )
+from penstock.engine.run.execution.deliveries import began_at
 from penstock.engine.run.state import Run, RunStatus, StepState, StepStatus
 from penstock.engine.run.workflow import Workflow
 from penstock.telemetry.tracing import NO_TRACE, Span, TraceParent, trace_parent
@@ -140,7 +141,10 @@ def _run(run: Run, record: Record) -> Span:
 def _step(workflow: Workflow, before: Run, step_id: str, record: Record, parent: _Parent, status: str) -> Span:
     step, plan = before.step(step_id), workflow.plan_of(step_id)
     assert plan is not None, "its event has changed the run"
-    start, end = _between(step.started_at, record)
+    began, worker_id = step.started_at, step.worker_id
+    if step.status is StepStatus.QUEUED and (told := began_at(record.event)) is not None:
+        began, worker_id = told, getattr(record.event, "worker_id", None)
+    start, end = _between(began, record)
     span_id = _step_span_id(before.run_id, step_id, step.attempts, step.iteration)
     return Span(
         parent.trace_id,
@@ -150,11 +154,11 @@ def _step(workflow: Workflow, before: Run, step_id: str, record: Record, parent:
         end,
         parent.span_id,
         status,
-        _about(before, step_id, step, plan.task),
+        _about(before, step_id, step, plan.task, worker_id),
     )
 
 
-def _about(run: Run, step_id: str, step: StepState, task: str) -> dict[str, str | int]:
+def _about(run: Run, step_id: str, step: StepState, task: str, worker_id: str | None) -> dict[str, str | int]:
     found: dict[str, str | int] = {
         "penstock.run_id": run.run_id,
         "penstock.workflow": run.workflow_id,
@@ -163,7 +167,7 @@ def _about(run: Run, step_id: str, step: StepState, task: str) -> dict[str, str 
         "penstock.attempt": step.attempts,
         "penstock.iteration": step.iteration,
     }
-    return found if step.worker_id is None else {**found, "penstock.worker_id": step.worker_id}
+    return found if worker_id is None else {**found, "penstock.worker_id": worker_id}
 
 
 def _parent(header: str | None) -> _Parent | None:
