@@ -14,7 +14,7 @@ from .connection import Answer
 
 NAME = "loadtest-burst"
 STEPS = 11
-EVENTS = 2 + 2 * STEPS  # of each run, at least
+EVENTS = 2 + STEPS  # of each run, at least
 LOOK_S = 1.0
 DRAIN_S_MAX = 900.0
 OK = 200

@@ -26,7 +26,7 @@ from .processes import Busy, Roles, busy, cpu_s, memory_bytes, pace_ms
 from .service import Service, service
 
 STEPS = 3
-EVENTS_PER_RUN = 2 + 2 * STEPS
+EVENTS_PER_RUN = 2 + STEPS  # at least: workers report the starts of longer executions, too
 WARM_RUNS = 200
 REQUEST_S_MAX = 600.0
 BRIDGE_TOKEN = "bench"
@@ -166,7 +166,7 @@ class Environment:
         before = await self.log.messages()
         begin = time.time()
         run_ids, _ = await self.start_all(runs, workflow)
-        await self.log.until(before + runs * EVENTS_PER_RUN)
+        await self.log.until_quiet(before + runs * EVENTS_PER_RUN)
         return run_ids, begin
 
     def memory_mb(self) -> dict[str, float]:

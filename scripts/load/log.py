@@ -1,8 +1,9 @@
 """Reads the broker's log for the benchmarks, over a connection of their own.
 
 Nothing is sent to anyone while a bulk of runs is under way: the number of stored messages shows when it is over (asked
-for every LOOK_S), and the log itself, read afterwards, shows when each run had ended. Only what measures single runs
-follows it live.
+for every LOOK_S), and the log itself, read afterwards, shows when each run had ended. How many there will be is known
+only from below: workers report the starts of executions that take long enough. Only what measures single runs follows
+the log live.
 """
 
 from __future__ import annotations
@@ -24,22 +25,27 @@ from penstock.broker.store import Store
 
 LOOK_S = 0.02
 STALLED_S = 30.0
+QUIET_S = 0.2
 STARTED, COMPLETED = "workflow.started", "workflow.completed"
+STEP_STARTED = "step.started"
 TIME = re.compile(rb"Nats-Time-Stamp: ([0-9T:.-]{10,26})")
 
 
 class _Event(Struct, frozen=True):
     type: str
+    started_at: str | None = None
 
 
 _EVENT = msgspec.json.Decoder(_Event)
 
 
 class Seen(NamedTuple):
-    """An event that was stored: its type, and the headers of the broker's copy."""
+    """An event that was stored: its type, the headers of the broker's copy, and when its execution began, where an
+    answer says that."""
 
     type: str
     headers: bytes
+    started_at: str | None = None
 
     @property
     def at(self) -> float:
@@ -47,6 +53,11 @@ class Seen(NamedTuple):
         found = TIME.search(self.headers)
         assert found is not None, self.headers
         return datetime.fromisoformat(found[1].decode() + "+00:00").timestamp()
+
+
+def seconds_of(instant: str) -> float:
+    """The s since the epoch of an RFC 3339 time in UTC."""
+    return datetime.fromisoformat(instant).timestamp()
 
 
 class StalledError(Exception):
@@ -72,6 +83,17 @@ class Log:
                 last, moved_at = found, time.monotonic()
             elif time.monotonic() - moved_at > STALLED_S:
                 raise StalledError(f"{stream} holds {found} messages and not {messages}, and nothing moves")
+            await asyncio.sleep(LOOK_S)
+
+    async def until_quiet(self, messages: int, stream: str = names.HISTORY) -> None:
+        """Return when the stream holds at least that many, no task is left, and nothing was added for QUIET_S. Raises
+        StalledError as `until`."""
+        await self.until(messages, stream)
+        last, moved_at = -1, time.monotonic()
+        while time.monotonic() - moved_at < QUIET_S:
+            found = await self.messages(stream)
+            if found != last or await self.messages(names.TASKS):
+                last, moved_at = found, time.monotonic()
             await asyncio.sleep(LOOK_S)
 
     async def events(self, run_id: str) -> list[tuple[str, float]]:
@@ -110,12 +132,18 @@ class Log:
         return sorted(moved.values())
 
     async def first_at(self, run_ids: Sequence[str], kind: str) -> dict[str, float]:
-        """When the first event of this type of each of these runs was stored. Raises StalledError if one has none."""
+        """When the first event of this type of each of these runs was stored; when the first step of each began, where
+        it is the type of starts. Raises StalledError if one has none."""
         wanted = {names.stored_subject(run_id): run_id for run_id in run_ids}
         found = dict[str, float]()
         for stored in await self._store.reader.subject(names.HISTORY, "history.*.*"):
-            if stored.subject in wanted and _EVENT.decode(stored.data).type == kind:
+            if stored.subject not in wanted:
+                continue
+            event = _EVENT.decode(stored.data)
+            if event.type == kind:
                 found.setdefault(wanted[stored.subject], stored.at)
+            elif kind == STEP_STARTED and event.started_at is not None:
+                found.setdefault(wanted[stored.subject], seconds_of(event.started_at))
         if len(found) != len(wanted):
             raise StalledError(f"{len(found)} of {len(wanted)} runs have an event of type {kind}")
         return found
@@ -142,9 +170,9 @@ class Live:
 
     async def take(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         run_id = subject[subject.rfind(b".") + 1 :].decode()
-        kind = _EVENT.decode(data).type
-        self.events[run_id].append(Seen(kind, headers))
-        if kind == COMPLETED:
+        event = _EVENT.decode(data)
+        self.events[run_id].append(Seen(event.type, headers, event.started_at))
+        if event.type == COMPLETED:
             self._completed[run_id].set_result(None)
 
     async def watch(self, run_id: str) -> str:

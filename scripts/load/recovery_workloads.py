@@ -14,7 +14,7 @@ from .samples import Sample, Workload
 
 INDEXED_S_MAX = 30.0
 LAST = f"s{STEPS}"
-AFRESH, FROM_LAST = EVENTS_PER_RUN, 4 + STEPS - 1  # events of a run
+AFRESH, FROM_LAST = EVENTS_PER_RUN, 3 + STEPS - 1  # events of a run, at least
 
 
 class _Rerun(msgspec.Struct):
@@ -53,7 +53,7 @@ async def _rerun(on: Environment, count: int, from_step: str | None = None) -> t
     new = [one.new_run_id for one in found.rerun if one.new_run_id is not None]
     if len(new) != count:
         raise RuntimeError(f"{len(new)} of {count} runs were started again")
-    await on.log.until(before + count * (AFRESH if from_step is None else FROM_LAST))
+    await on.log.until_quiet(before + count * (AFRESH if from_step is None else FROM_LAST))
     return took_s, await on.log.completed_at(new) - at
 
 

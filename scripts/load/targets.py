@@ -33,7 +33,7 @@ ROWS: Mapping[str, Row] = {
     "latency-p50": Row("one run at a time, POST to workflow.completed seen, p50", "ms", 4, 2.5, more=False),
     "latency-p99": Row("the same, p99", "ms", 12, 6, more=False),
     "latency-post": Row("the same, POST to its answer, p50", "ms", more=False),
-    "step-to-step": Row("step completed to next step started, p50", "ms", 1.0, 0.6, more=False),
+    "step-to-step": Row("step completed to the start of the next step, p50", "ms", 1.0, 0.6, more=False),
     "closed-16": Row("closed loop over HTTP, 16 at a time", "runs/s", 700, 1500),
     "closed-64": Row("closed loop over HTTP, 64 at a time", "runs/s", 700, 1500),
     "closed-16-log": Row("16 at a time, ends seen in the log instead of over HTTP", "runs/s"),

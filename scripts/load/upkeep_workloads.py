@@ -106,7 +106,7 @@ async def _bulk(on: Environment, count: int, *, removes: bool) -> tuple[float, i
     run_ids, _ = await on.start_all(count, BESIDE)
     removed = 0 if removing is None else await removing
     await _until(on, before + count * EVENTS_PER_RUN + removed)
-    return await on.log.completed_at(run_ids) - begin, removed
+    return await on.log.all_completed_at(run_ids) - begin, removed
 
 
 async def _until(on: Environment, seq: int) -> None:

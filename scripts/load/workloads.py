@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 from penstock.broker import names, record_keys
@@ -31,7 +32,7 @@ from .kept_workloads import KEPT_WORKLOADS
 from .key_workloads import KEY_WORKLOADS
 from .limit_workloads import LIMIT_WORKLOADS
 from .live_workloads import LIVE_WORKLOADS
-from .log import STARTED, Live, Seen
+from .log import STARTED, Live, Seen, seconds_of
 from .map_workloads import MAP_WORKLOADS
 from .modes import Plan, closed_loop
 from .recovery_workloads import RECOVERY_WORKLOADS
@@ -207,7 +208,7 @@ async def killed(setup: Setup) -> Sample:
             on.service.kill()
             async with service(Path(name), ports=on.service.ports):
                 ready_s = time.time() - killed_at
-                await on.log.until(before + runs * EVENTS_PER_RUN)
+                await on.log.until_quiet(before + runs * EVENTS_PER_RUN)
                 await on.log.completed_at(run_ids)
                 moved_at = await on.log.moved_on_at(run_ids, killed_at)
     return Sample({"killed-ready": ready_s, "killed-moving": moved_at[-1] - killed_at})
@@ -231,7 +232,7 @@ async def scheduled(setup: Setup) -> Sample:
             if left_s <= 0:
                 raise RuntimeError(f"scheduling {runs} runs took {-left_s:.1f} s too long")
             await asyncio.sleep(left_s)
-            await on.log.until(before + runs * (1 + EVENTS_PER_RUN))
+            await on.log.until_quiet(before + runs * (1 + EVENTS_PER_RUN))
         await on.log.completed_at(run_ids)
         late = sorted(at - instant.timestamp() for at in (await on.log.first_at(run_ids, STARTED)).values())
     return Sample({"scheduled-p99": percentile(late, 0.99) * 1000, "scheduled-accept": runs / accepted_s}, costs)
@@ -342,6 +343,7 @@ async def _one_by_one(on: Environment, live: Live, runs: int) -> tuple[list[floa
 
 
 def _gaps(events: Sequence[Seen]) -> list[float]:
-    """Seconds from each step.completed to the next step.started."""
-    times = [seen.at for seen in events if seen.type in ("step.started", "step.completed")]
-    return [started - completed for completed, started in zip(times[1:-1:2], times[2:-1:2], strict=True)]
+    """Seconds from each step.completed to the start of the next step, which its answer tells."""
+    answers = [seen for seen in events if seen.type == "step.completed"]
+    begun = [(seen.at, after.started_at) for seen, after in pairwise(answers)]
+    return [seconds_of(started_at) - completed for completed, started_at in begun if started_at is not None]
