@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.testing.history import HistoryEvent
 from penstock.testing.run import TestRun
+
+STARTED = "step.started"
 
 _ANY = object()
 
@@ -47,19 +50,20 @@ def assert_attempts(run: TestRun, step: str, attempts: int) -> None:
 
 def assert_happened(run: TestRun, *events: str) -> None:
     """These events are in the history, in this order; others may come between them. An event is its type, with the step
-    or the timer that it is about: `step.failed charge`, `timer.fired retry.charge`, `workflow.completed`."""
-    left = iter(run.events)
+    or the timer that it is about: `step.failed charge`, `timer.fired retry.charge`, `workflow.completed`. An answer
+    with `started_at` is a `step.started`, too."""
+    left = _happened(run)
     for number, wanted in enumerate(events):
-        if not any(_is(event, wanted) for event in left):
+        if not any(wanted in names for _, names in left):
             after = f" after {events[number - 1]!r}" if number else ""
             _fail(run, f"{wanted!r} should have happened{after}")
 
 
 def assert_absent(run: TestRun, *events: str) -> None:
     """None of these events is in the history."""
-    for event in run.events:
+    for event, names in _happened(run):
         for unwanted in events:
-            if _is(event, unwanted):
+            if unwanted in names:
                 _fail(run, f"{unwanted!r} should not have happened, it is event {event.seq}")
 
 
@@ -71,8 +75,12 @@ def assert_waits(run: TestRun, step: str) -> None:
         _fail(run, f"the run should wait at step {step!r}, which is {found}")
 
 
-def _is(event: HistoryEvent, wanted: str) -> bool:
-    return wanted in (event.type, event.about)
+def _happened(run: TestRun) -> Iterator[tuple[HistoryEvent, tuple[str, ...]]]:
+    """The events of the run, in order, each with what assertions call it; of an answer its start before it."""
+    for event in run.events:
+        if event.started_at is not None:
+            yield event, (STARTED, f"{STARTED} {event.step_id}")
+        yield event, (event.type, event.about)
 
 
 def _why(run: TestRun) -> str:

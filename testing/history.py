@@ -17,7 +17,8 @@ DETAIL_CHARS_MAX = 100
 
 class HistoryEvent(Struct, frozen=True):
     """One event of a run's history, as the log has it: `type` is for example `step.completed`. `attempt` and
-    `iteration` are None where the event does not say. `payload` is decoded JSON, None without one."""
+    `iteration` are None where the event does not say. `payload` is decoded JSON, None without one. `started_at`: when
+    the execution began, in an answer that came at once and therefore has no `step.started` before it."""
 
     seq: int
     type: str
@@ -29,6 +30,7 @@ class HistoryEvent(Struct, frozen=True):
     delivery: int = 1
     worker_id: str | None = None
     payload: Any = None
+    started_at: str | None = None
 
     @property
     def about(self) -> str:
@@ -52,6 +54,7 @@ def event_of(record: Record) -> HistoryEvent:
         delivery=stored.get("delivery", 1),
         worker_id=stored.get("worker_id"),
         payload=stored.get("payload"),
+        started_at=stored.get("started_at"),
     )
 
 

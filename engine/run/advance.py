@@ -108,8 +108,8 @@ def _begun_and_answered(workflow: Workflow, run: Run, record: Record) -> Advance
     begun, commands = _of_known(workflow, run, start)
     if begun is run:  # of an execution that is over, or was begun before: nothing is to be said to its worker
         return _of_known(workflow, run, record)
-    plan = expanded(workflow, begun).plan_of(record.event.step_id)  # type: ignore[union-attr]
-    after, following = _of_known(workflow, begun, in_time(plan, start, record))
+    answer = in_time(expanded(workflow, begun), run, start, record)
+    after, following = _of_known(workflow, begun, answer)
     return after, both(commands, following)
 
 

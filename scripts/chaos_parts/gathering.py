@@ -31,7 +31,7 @@ from .ledger import Ledger
 from .limit_story import Logged, told
 from .operators import TEAMS
 from .said import Said, chunks_of, line_of, said_by
-from .step_account import Seen, wire_event
+from .step_account import Seen, wire_events
 from .workflows import CRON, DEFINITIONS
 
 READS_AT_ONCE = 16
@@ -171,7 +171,7 @@ class Gathering:
         except Malformed as error:
             self._malformed.append(f"{stored.seq} of {run_id}: {error}")
             return
-        seen = wire_event(stored.seq, stored.at, stored.data)
+        *before, seen = wire_events(stored.seq, stored.at, stored.data)
         if seen.type == "workflow.removed":
             self._forget(run_id)
             return
@@ -180,11 +180,12 @@ class Gathering:
             workflow = await self._store.definitions.load(seen.payload["workflow"], seen.payload["digest"])
             self.accounts[run_id] = Account(workflow, run_id)
         self._records[run_id].append(record)
-        self.seen[run_id].append(seen)
         if seen.type in PROGRESS:
             self.progress.append(stored.at)
-        if run_id in self.accounts:
-            self.accounts[run_id].take(seen)
+        for one in (*before, seen):
+            self.seen[run_id].append(one)
+            if run_id in self.accounts:
+                self.accounts[run_id].take(one)
         if seen.type == "workflow.started" and (trigger := seen.payload.get("trigger", {})).get("name") == CRON:
             self.last_tick = max(self.last_tick, int(datetime.fromisoformat(trigger["at"]).timestamp()))
 

@@ -34,15 +34,19 @@ class _Wire(Struct, frozen=True):
     iteration: int | None = None
     payload: Any = None
     worker_id: str | None = None
+    started_at: str | None = None
 
 
 _WIRE = json.Decoder(_Wire)
 
 
-def wire_event(seq: int, at: float, body: bytes) -> Seen:
-    """An event out of its JSON in the log. Raises msgspec.MsgspecError."""
+def wire_events(seq: int, at: float, body: bytes) -> list[Seen]:
+    """An event out of its JSON in the log; of an answer that says when its worker began, the start before it. Raises
+    msgspec.MsgspecError."""
     wire = _WIRE.decode(body)
-    return Seen(seq, at, wire.type, wire.step_id, wire.attempt_number, wire.iteration, wire.payload, wire.worker_id)
+    of = (wire.step_id, wire.attempt_number, wire.iteration)
+    event = Seen(seq, at, wire.type, *of, wire.payload, wire.worker_id)
+    return [event] if wire.started_at is None else [Seen(seq, at, "step.started", *of, None, wire.worker_id), event]
 
 
 class Begun(Struct):

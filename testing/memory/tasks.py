@@ -33,10 +33,22 @@ ExecutionKey: TypeAlias = tuple[str, int, int]
 
 
 class TaskInMemory:
-    """One task, from its dispatch until it is reported, or not wanted any more. `begun`: a worker has it. `withdrawn`:
-    it is not delivered any more. `reason`: why its result is not wanted."""
+    """One task, from its dispatch until it is reported, or not wanted any more. `begun`: a worker has it. `started_at`:
+    when it was begun, as long as nothing has said so. `withdrawn`: it is not delivered any more. `reason`: why its
+    result is not wanted."""
 
-    __slots__ = ("begun", "command", "deliveries", "lost", "names", "payload", "reason", "run_id", "withdrawn")
+    __slots__ = (
+        "begun",
+        "command",
+        "deliveries",
+        "lost",
+        "names",
+        "payload",
+        "reason",
+        "run_id",
+        "started_at",
+        "withdrawn",
+    )
 
     def __init__(self, of: RunInMemory, command: DispatchTask) -> None:
         assert isinstance(command.input, Raw)
@@ -59,6 +71,7 @@ class TaskInMemory:
         self.deliveries = self.lost = 0
         self.begun = self.withdrawn = False
         self.reason: str | None = None
+        self.started_at: str | None = None
 
     @property
     def key(self) -> ExecutionKey:
@@ -154,11 +167,15 @@ class TasksInMemory:
         if task.lost >= DELIVERIES_MAX:
             self._report(task, Failure(error=NEVER_ANSWERED, failure_type=NON_RETRIABLE))
             return
-        started = reports.started(
-            task.payload, self._worker(task), self._engine.timeline.stamp, delivery=task.deliveries
-        )
-        self._engine.append(started)
-        self._carry_out(task)  # as a worker, which does not wait until the engine knows
+        task.started_at = self._engine.timeline.stamp
+        self._carry_out(task)  # as a worker, whose answer says when it began if it comes at once
+        self._report_start(task)
+
+    def _report_start(self, task: TaskInMemory) -> None:
+        if task.started_at is not None:
+            started = reports.started(task.payload, self._worker(task), task.started_at, delivery=task.deliveries)
+            task.started_at = None
+            self._engine.append(started)
 
     def _carry_out(self, task: TaskInMemory) -> None:
         scripted = self._script.take(task.names, (FailTask, AnswerTask, LoseTask))
@@ -190,9 +207,11 @@ class TasksInMemory:
     def _report(self, task: TaskInMemory, outcome: Outcome) -> None:
         """Report the outcome, unless the execution was cancelled."""
         if task.reason is not None:
+            task.started_at = None
             self._forget(task)
             return
         if isinstance(outcome, TaskPaused):
+            self._report_start(task)
             if outcome.checkpoint is not None:
                 self._calls.checkpoints[task.run_id, task.command.step_id] = outcome.checkpoint
             self._engine.append(self._event(task, outcome))
@@ -206,17 +225,19 @@ class TasksInMemory:
             self._deliver_soon(task, repeat.after_s)
 
     def _event(self, task: TaskInMemory, outcome: Outcome) -> Event:
-        at, worker = self._engine.timeline.stamp, self._worker(task)
+        at, worker, delivery = self._engine.timeline.stamp, self._worker(task), task.deliveries
+        began, task.started_at = task.started_at, None
         match outcome:
             case TaskCompleted():
-                return reports.completed(task.payload, worker, outcome.output, at)
+                value = outcome.output
+                return reports.completed(task.payload, worker, value, at, started_at=began, delivery=delivery)
             case TaskContinued():
-                return reports.continued(task.payload, worker, outcome.value, at)
+                value = outcome.value
+                return reports.continued(task.payload, worker, value, at, started_at=began, delivery=delivery)
             case TaskPaused():
-                delivery = task.deliveries
                 return reports.paused(task.payload, worker, outcome.delay_s, outcome.name, delivery=delivery, at=at)
             case Failure():
-                return reports.failed(task.payload, worker, outcome, at)
+                return reports.failed(task.payload, worker, outcome, at, started_at=began, delivery=delivery)
             case _:
                 assert_never(outcome)
 

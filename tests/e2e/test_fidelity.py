@@ -91,6 +91,7 @@ def _of_kit(service: TestService, run: TestRun) -> History:
                 "iteration": event.iteration,
                 "item": event.item,
                 "payload": event.payload,
+                "started_at": event.started_at,
             },
         )
         for event in run.events
@@ -104,12 +105,15 @@ class _Told(NamedTuple):
 
 
 def _history(events: Sequence[_Told], below: Callable[[str], History]) -> History:
-    """By step (`""`: the run), in the order of the log; a child's below the step that has started it."""
+    """By step (`""`: the run), in the order of the log; a child's below the step that has started it. An answer that
+    says when its worker began is a start, too: a worker of the service may be slow."""
     found: History = {}
     for event in events:
         step_id, payload = event.document.get("step_id") or "", event.document.get("payload")
         said = {name: event.document.get(name) for name in ("attempt_number", "iteration", "item")}
         timer = payload.get("step_id", "") if event.type == "timer.fired" else ""
+        if event.document.get("started_at") is not None:
+            found.setdefault(step_id, []).append(("step.started", said, None))
         found.setdefault(step_id or timer, []).append((event.type, said, _plain(payload)))
         if event.type == "step.started" and isinstance(payload, dict) and (child := payload.get("child_run_id")):
             attempt = event.document.get("attempt_number") or 1

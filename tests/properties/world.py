@@ -209,10 +209,17 @@ def _execution(task: DispatchTask) -> tuple[str, int, int, str | None]:
 
 
 def said(
-    task: DispatchTask, answer: str, numbered: bool, now: float, worker: str, delivery: int = 1, plan: int = 0
+    task: DispatchTask,
+    answer: str,
+    numbered: bool,
+    now: float,
+    worker: str,
+    delivery: int = 1,
+    plan: int = 0,
+    began: float | None = None,
 ) -> Event:
     """What a worker says of its task: `started`, `paused`, `continue`, a failure type, or an output; that of a planner
-    is one of the plans."""
+    is one of the plans. An answer may say when it `began`, in place of a start."""
     fields = {
         "run_id": RUN_ID,
         "timestamp": rfc3339(now),
@@ -225,6 +232,8 @@ def said(
     if answer in ("started", "paused"):
         kind = StepStarted if answer == "started" else StepPaused
         return kind(delivery=delivery, **fields)  # type: ignore[arg-type]
+    if began is not None:
+        fields |= {"started_at": rfc3339(began), "delivery": delivery}
     if answer == "continue":
         return StepContinue(payload=Raw(b'{"next":1}'), **fields)  # type: ignore[arg-type]
     if answer in OUTPUTS and task.step_type == "planner":

@@ -31,8 +31,9 @@ from penstock.broker.records.owners import Claimed
 from penstock.broker.store import Store
 from penstock.broker.streams.history import History
 from penstock.engine.errors import PenstockError
+from penstock.engine.run import advance
 from penstock.engine.run.commands import Command, DeadLetterTask, SetTimer
-from penstock.engine.run.events import Event
+from penstock.engine.run.events import Event, Record
 from penstock.engine.run.execution import steps
 from penstock.engine.run.kinds import http, normal
 from penstock.engine.times import rfc3339
@@ -246,6 +247,24 @@ def _takes_outputs_of_any_size() -> Patch:
     return steps, "too_large", lambda what, payload: None
 
 
+def _does_not_see_the_start_in_an_answer() -> Patch:
+    return advance, "ANSWERS", frozenset()
+
+
+def _has_executions_begin_with_their_answers() -> Patch:
+    start_in = advance.start_in
+
+    def late(record: Record) -> Record:
+        start = start_in(record)
+        return replace(start, event=replace(start.event, timestamp=record.event.timestamp))
+
+    return advance, "start_in", late
+
+
+def _takes_answers_after_the_timeout() -> Patch:
+    return advance, "in_time", lambda workflow, before, start, record: record
+
+
 MUTANTS: dict[str, Callable[[], Patch]] = {
     mutant.__name__.removeprefix("_"): mutant
     for mutant in (
@@ -272,6 +291,9 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _goes_on_with_the_consumer_of_a_former_owner,
         _has_pauses_run_down_timeouts,
         _takes_outputs_of_any_size,
+        _does_not_see_the_start_in_an_answer,
+        _has_executions_begin_with_their_answers,
+        _takes_answers_after_the_timeout,
     )
 }
 MUTANTS |= mutants_of_kinds.MUTANTS | mutants_of_undoing.MUTANTS

@@ -82,6 +82,21 @@ def _character(chance: int) -> Character:
     return next(one for most, one in CHARACTERS if number < most)
 
 
+def _with_its_start(character: Character, chance: int) -> tuple[float | None, tuple[tuple[float, str], ...]]:
+    """What is said of a task, and when its worker begins if the first answer says that. Of those that say something at
+    once half do so, and of those that begin and then answer a third."""
+    (first_s, first), *others = character.said or ((0.0, ""),)
+    if first in ("", "paused") or (first == "started" and (not others or others[0][1] == "paused")):
+        return None, character.said
+    if first == "started":
+        return (first_s, tuple(others)) if chance // 10_000 % 3 == 0 else (None, character.said)
+    return first_s / 2 if chance // 10_000 % 2 == 0 else None, character.said
+
+
+def _chance_of(world: World, task: TaskPayload, delivery: int) -> int:
+    return crc32(f"{world.label(task.run_id)}.{task.step_id}.{task.iteration}.{task.attempt}.{delivery}".encode())
+
+
 class Workers:
     """Every queue has its workers. Those of a bound run are the one that it is bound to, who may be away for a while,
     and takes other types at other times."""
@@ -101,9 +116,7 @@ class Workers:
         if task.step_type == "http" and decode_input(task) != _request_of(task):
             self._world.watch.fail(Broken("a request is not that of its definition", task.run_id))
         self._waiting[message.stream, message.seq] = task
-        chance = crc32(
-            f"{self._world.label(task.run_id)}.{task.step_id}.{task.iteration}.{task.attempt}.{delivery}".encode()
-        )
+        chance = _chance_of(self._world, task, delivery)
         number, character = chance % 100, FAIR if self.fair else _character(chance)
         away = message.stream == names.STICKY and not self.fair and number % 3 == 0
         self._work(message, task, Character((), keeps=True) if away else character, delivery)
@@ -140,17 +153,20 @@ class Workers:
     def _work(self, message: Message, task: TaskPayload, character: Character, delivery: int) -> None:
         stream, server = self._world.server.streams[message.stream], self._world.server
 
-        def say(answer: str, last: bool) -> None:
+        def say(answer: str, last: bool, began_s: float | None) -> None:
             if delivery > 1 and message.seq not in stream.messages:
                 return  # it did not come again: it was withdrawn
             if last and not character.keeps and message.seq in stream.messages:
                 stream.remove(message.seq)
                 self._waiting.pop((message.stream, message.seq), None)
-            self.say(message, task, answer, delivery)
+            self.say(message, task, answer, delivery, began_s)
 
         answers = [one for one in character.said if one[1] not in ("started", "paused")]
-        for after_s, answer in character.said:
-            server.later(after_s, server.when_up, say, answer, bool(answers) and answer == answers[0][1])
+        begins_s, whole = _with_its_start(character, _chance_of(self._world, task, delivery))
+        for after_s, answer in whole:
+            began_s = after_s - begins_s if begins_s is not None and (after_s, answer) == answers[0] else None
+            is_last = bool(answers) and answer == answers[0][1]
+            server.later(after_s, server.when_up, say, answer, is_last, began_s)
         if character.keeps:
             after_s = PAUSE_S if character is RARE[0] else REDELIVERED_S
             server.later(after_s, server.when_up, self._again, message, delivery + 1)
@@ -159,14 +175,19 @@ class Workers:
         if message.seq in self._world.server.streams[message.stream].messages and not self.fair:
             self.offered(message, delivery)
 
-    def say(self, message: Message, task: TaskPayload, answer: str, delivery: int = 1) -> None:
+    def say(
+        self, message: Message, task: TaskPayload, answer: str, delivery: int = 1, began_s: float | None = None
+    ) -> None:
+        """`began_s`: the answer says that its worker began so long ago."""
         if task.step_type == "agent_loop" and answer in (OUTPUT, OTHER_OUTPUT) and task.iteration < CONTINUES:
             answer = "continue"
         worker = names.sticky_of(message.subject)[1] if message.stream == names.STICKY else None
         command = DispatchTask(
             task.step_id, "", task.attempt, task.iteration, task.input, {}, None, worker, task.step_type
         )
-        event = said(command, answer, True, self._world.server.wall, f"w{task.attempt % 2}", delivery)
+        now, worker_id = self._world.server.wall, f"w{task.attempt % 2}"
+        began = None if began_s is None else now - began_s
+        event = said(command, answer, True, now, worker_id, delivery, began=began)
         event = replace(event, run_id=task.run_id)
         if task.step_type == "planner" and answer in (OUTPUT, OTHER_OUTPUT, "null"):
             event = replace(event, payload=Raw(self._plan(task).encode()))

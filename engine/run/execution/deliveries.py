@@ -30,7 +30,7 @@ from penstock.engine.run.execution.elements import with_step
 from penstock.engine.run.execution.steps import took_too_long
 from penstock.engine.run.state import Run, StepState, StepStatus
 from penstock.engine.run.timers import retimed
-from penstock.engine.run.workflow import Advance, StepPlan
+from penstock.engine.run.workflow import Advance, StepPlan, Workflow
 from penstock.engine.times import instant, utc
 
 Answer: TypeAlias = StepCompleted | StepFailed | StepContinue
@@ -101,12 +101,13 @@ def began_at(event: Event | None) -> str | None:
     return event.started_at if isinstance(event, Answer) else None
 
 
-def in_time(plan: StepPlan | None, start: Record, record: Record) -> Record:
+def in_time(workflow: Workflow, before: Run, start: Record, record: Record) -> Record:
     """The answer behind its start; where it took longer than the step's timeout, which ran from the start on, the
-    timeout in its place."""
+    timeout in its place. A task that was begun `before` has a timer."""
     event = record.event
     assert isinstance(event, Answer)
-    if plan is None or plan.timeout_s is None:
+    plan, step = workflow.plan_of(event.step_id), before.find(event.step_id)
+    if plan is None or plan.timeout_s is None or step is None or step.status is StepStatus.RUNNING:
         return record
     if instant(event.timestamp) - instant(start.event.timestamp) <= plan.timeout_s:
         return record

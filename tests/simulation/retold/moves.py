@@ -7,7 +7,7 @@ from msgspec import UnsetType
 from penstock.engine.run.events import Record, StepTakenOver
 from penstock.engine.run.state import StepState, StepStatus
 from tests.simulation.retold import templates
-from tests.simulation.retold.told import HANDLER, OUT, Told, followed, json
+from tests.simulation.retold.told import HANDLER, OUT, Told, begun_with, followed, json
 
 NOTHING_YET = (StepStatus.PENDING, StepStatus.CANCELLED)
 
@@ -33,6 +33,7 @@ class Moves:
             self._check_condition(step_id, new)
         if new.status in (StepStatus.COMPLETED, StepStatus.RECOVERED):
             self._check_completed(step_id, new)
+        self._check_start(step_id, old, new, record)
 
     def _check_ready(self, step_id: str) -> None:
         if step_id.endswith(HANDLER) and not self._told.has_failed(followed(step_id)):
@@ -54,6 +55,14 @@ class Moves:
             raise self._told.broken(f"the condition of {step_id} fails, and it is {new.status}")
         if wanted is not None and skipped is wanted:
             raise self._told.broken(f"{step_id} is {new.status}, and its condition says {wanted}")
+
+    def _check_start(self, step_id: str, old: StepState, new: StepState, record: Record) -> None:
+        """An answer that says when its worker began is all that does so."""
+        start = begun_with(record)
+        if start is None or start.event.step_id != step_id or old.status is StepStatus.RUNNING:  # type: ignore[union-attr]
+            return
+        if new.status in (StepStatus.COMPLETED, StepStatus.FAILED) and new.started_at != start.event.timestamp:
+            raise self._told.broken(f"{step_id} began at {start.event.timestamp}, not at {new.started_at}")
 
     def _check_completed(self, step_id: str, new: StepState) -> None:
         recovered = new.status is StepStatus.RECOVERED

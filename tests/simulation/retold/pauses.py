@@ -23,7 +23,7 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.state import Run, RunStatus, StepStatus
 from tests.simulation.broken import Broken
-from tests.simulation.retold.told import is_timeout
+from tests.simulation.retold.told import begun_with, is_timeout
 from tests.simulation.streams import Message, Stream
 
 ROUNDED_S = 0.001
@@ -94,6 +94,12 @@ class Pauses:
             case StepStarted(step_id=step_id, payload=None):
                 was = before.step(step_id)
                 begins = was.status is StepStatus.QUEUED and run.step(step_id).status is StepStatus.RUNNING
+                if begins and (step_id, was.attempts, was.iteration) not in self._ordered:
+                    raise self._broken(f"{step_id} begins")
+            case _ if begun_with(record) is not None:
+                step_id = record.event.step_id  # type: ignore[union-attr]
+                was = before.step(step_id)
+                begins = was.status is StepStatus.QUEUED
                 if begins and (step_id, was.attempts, was.iteration) not in self._ordered:
                     raise self._broken(f"{step_id} begins")
             case TimerFired(payload=fired):

@@ -10,7 +10,7 @@ from msgspec import UnsetType
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import PAYLOAD_BYTES_MAX
 from penstock.engine.definition.definitions import WorkflowDef
-from penstock.engine.run.event_payloads import Reply, Started, StepFacts
+from penstock.engine.run.event_payloads import Failure, Reply, Started, StepFacts
 from penstock.engine.run.events import (
     ChildEnded,
     Event,
@@ -18,6 +18,7 @@ from penstock.engine.run.events import (
     PlannerExpanded,
     Record,
     StepCompleted,
+    StepContinue,
     StepFailed,
     StepOverridden,
     StepSkipped,
@@ -31,6 +32,7 @@ from penstock.engine.run.events import (
     WorkflowUnpaused,
 )
 from penstock.engine.run.state import RUN_OPEN, Run, RunStatus, StepState, StepStatus
+from penstock.engine.times import instant
 from tests.simulation.retold import templates
 from tests.simulation.retold.children import Children
 from tests.simulation.retold.families import Attempt, Families
@@ -40,7 +42,7 @@ from tests.simulation.retold.plans import Plans
 from tests.simulation.retold.responses import Responses
 from tests.simulation.retold.sleeps import Sleeps
 from tests.simulation.retold.tasks import Tasks
-from tests.simulation.retold.told import Told, followed, json, value_of
+from tests.simulation.retold.told import Told, begun_with, followed, json, value_of
 from tests.simulation.retold.undoing import Undoing
 from tests.simulation.retold.waits import Waits
 from tests.simulation.streams import Message, Stream
@@ -79,6 +81,8 @@ class Retelling:
             self.follows = event.payload.failure_of is not None
             self._families.begun(self.run_id, event.payload, record)
         if before is not None and before.status in (*RUN_OPEN, RunStatus.PENDING):
+            record = self._with_its_start(before, record)
+            event = record.event
             self._hear(before, record)
             self._undoing.heard(before, run, record)
             if run.ended:
@@ -92,6 +96,26 @@ class Retelling:
             if old is not state:
                 self._moves.moved(step_id, old or StepState(), state, record)
                 self._undoing.moved(step_id, old or StepState(), state, record)
+
+    def _with_its_start(self, before: Run, record: Record) -> Record:
+        """The answer, once the start that it tells is heard; a timeout in its place, if it took longer than that."""
+        start, event = begun_with(record), record.event
+        if start is None or not isinstance(event, StepCompleted | StepFailed | StepContinue):
+            return record
+        self._undoing.begun(before, start)
+        begins = before.step(event.step_id).status is not StepStatus.RUNNING
+        timeout = self.told.timeout_of(event.step_id) if begins else None
+        if timeout is None or instant(event.timestamp) - instant(start.event.timestamp) <= timeout:
+            return record
+        late = StepFailed(
+            run_id=event.run_id,
+            step_id=event.step_id,
+            timestamp=event.timestamp,
+            attempt_number=event.attempt_number,
+            iteration=event.iteration,
+            payload=Failure(f"step timeout exceeded ({timeout:g}s)"),
+        )
+        return Record(record.seq, record.at, late)
 
     def task(self, message: Message, task: TaskPayload) -> None:
         """Raises Broken for a task that nobody should have."""

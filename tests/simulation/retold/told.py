@@ -9,8 +9,17 @@ import orjson
 from msgspec import UnsetType
 
 from penstock.engine.definition.definitions import HandlerDef, Step, WorkflowDef
+from penstock.engine.definition.durations import parse
 from penstock.engine.run.event_payloads import TakenStep
-from penstock.engine.run.events import Event, TimerFired
+from penstock.engine.run.events import (
+    Event,
+    Record,
+    StepCompleted,
+    StepContinue,
+    StepFailed,
+    StepStarted,
+    TimerFired,
+)
 from penstock.engine.run.state import STEP_DONE, Run, StepStatus
 from tests.simulation.broken import Broken
 from tests.simulation.retold import templates
@@ -18,6 +27,23 @@ from tests.simulation.retold import templates
 HANDLER, COMPENSATION = ".on_failure", ".compensate"
 TEAM = "has(run.labels.team) ? run.labels.team : 'none'"
 OUT = (StepStatus.QUEUED, StepStatus.RUNNING)
+
+
+def begun_with(record: Record) -> Record | None:
+    """The start that an answer tells, if it tells one: the log has no other event of it then."""
+    event = record.event
+    if not isinstance(event, StepCompleted | StepFailed | StepContinue) or event.started_at is None:
+        return None
+    start = StepStarted(
+        run_id=event.run_id,
+        step_id=event.step_id,
+        timestamp=event.started_at,
+        worker_id=event.worker_id,
+        attempt_number=event.attempt_number,
+        iteration=event.iteration,
+        delivery=event.delivery,
+    )
+    return Record(record.seq, record.at, start)
 
 
 class Result(NamedTuple):
@@ -195,6 +221,12 @@ class Told:
         if step_id.endswith(HANDLER):
             return self.whole(step_id).on_failure
         return self.whole(step_id).compensate if step_id.endswith(COMPENSATION) else None
+
+    def timeout_of(self, step_id: str) -> float | None:
+        """How long an execution may take, in s; None: as long as it wants."""
+        own = self.handler(step_id)
+        timeout = self.whole(step_id).timeout if own is None or own.timeout is None else own.timeout
+        return None if timeout is None else parse(timeout)
 
     def before(self, step_id: str) -> set[str]:
         """The steps that this one depends on, directly or not."""

@@ -55,6 +55,10 @@ class Undoing:
         elif run.status is RunStatus.FAILED or _undoes(record.event):
             self._check_nothing_left(run)
 
+    def begun(self, before: Run, start: Record) -> None:
+        """An answer tells its start."""
+        self._notice(before, start)
+
     def _check_nothing_left(self, run: Run) -> None:
         if left := [*self._undone_next(), *self._may_complete()]:
             raise self._told.broken(f"it is {run.status}, and does not undo {left}")
