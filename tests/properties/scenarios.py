@@ -17,6 +17,31 @@ SCENARIOS: dict[str, Scenario] = {
         },
         labels={"tier": "gold", "order": "a: 7 € \n"},
     ),
+    "at_once": Scenario(
+        "Executions that are answered at once, so that their answers say when they began: with a timeout, a failure "
+        "before the retry, and the elements of a map, which is then undone.",
+        {
+            "name": "at_once",
+            "steps": [
+                step("a", timeout="1m", compensate={"task": "DO", "timeout": "1m"}),
+                step(
+                    "b",
+                    "a",
+                    **{"with": {"fails": 1, "key": "at once"}},
+                    retry={"max_attempts": 1, "initial_delay": "50ms"},
+                ),
+                step(
+                    "each",
+                    "b",
+                    type="map",
+                    config={"items": [1, 2, 3]},
+                    timeout="1m",
+                    compensate={"task": "DO", "timeout": "1m"},
+                ),
+                step("last", "each", **{"with": HOPELESS}),
+            ],
+        },
+    ),
     "run_paused": Scenario(
         "A run that is paused while a step waits for an event. The event comes, and what follows waits until the run "
         "is resumed. The timeout of the workflow stands still.",

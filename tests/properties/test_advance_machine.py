@@ -222,7 +222,8 @@ class World(Operator, Pausing, Undone, Slots, RuleBasedStateMachine):
     def work_in_vain(self, task: DispatchTask, answer: str, numbered: bool, pick: int) -> None:
         numbered = numbered or self.must_be_numbered(task, answer)
         worker, delivery = f"w{pick % 2}", self.broker.delivery(task)
-        self.say(said(task, answer, numbered, self.broker.now, worker, delivery, pick // 2))
+        began = self.broker.now - pick % 4 if pick % 3 == 0 else None  # told by the answer, if not by a start
+        self.say(said(task, answer, numbered, self.broker.now, worker, delivery, pick // 2, began))
 
     def end_child(self, child: str, how: str) -> None:
         """Its end is said once; an end that comes after a cancellation may be any."""
