@@ -4,6 +4,7 @@ run dies."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -48,7 +49,7 @@ async def test_a_pause_does_not_run_down_the_timeout_of_its_step_also_across_a_t
         told = [await reported(store, run_id, _is_end) for run_id in run_ids.values()]
         hanging = await _hangs_after_its_pause(store, service)
     order = ["workflow.started", "step.started", "step.paused", "step.started", "step.completed", "workflow.completed"]
-    assert [order, order] == [[event.__struct_config__.tag for event in events] for events in told]
+    assert [order, order] == [list(_types(events)) for events in told]
     assert "step timeout exceeded (1s)" in hanging
 
 
@@ -60,6 +61,14 @@ def _pausing(worker: Worker, task: str) -> Worker:
         return "done"
 
     return worker
+
+
+def _types(events: Sequence[Event]) -> Iterator[object]:
+    """An answer may tell its start: what was put aside is answered at once then."""
+    for event in events:
+        if getattr(event, "started_at", None) is not None:
+            yield "step.started"
+        yield event.__struct_config__.tag
 
 
 async def _hangs_after_its_pause(store: Store, service: Any) -> str:
