@@ -163,7 +163,8 @@ class RunStats(Struct, frozen=True, omit_defaults=True):
 
 class EventView(Struct, frozen=True, kw_only=True):
     """One event of a run's history; `seq` is its stream sequence. `item` is the number of a map's element; `delivery`
-    is present from a task's second delivery on. `payload_bytes` replaces a payload over `payload_max`."""
+    is present from a task's second delivery on. `started_at` is when the worker began, in an answer that stands for its
+    `step.started`, too. `payload_bytes` replaces a payload over `payload_max`."""
 
     seq: int
     type: str
@@ -176,6 +177,7 @@ class EventView(Struct, frozen=True, kw_only=True):
     iteration: int | UnsetType = UNSET
     item: int | UnsetType = UNSET
     delivery: int | UnsetType = UNSET
+    started_at: str | UnsetType = UNSET
     trace_parent: str | UnsetType = UNSET
     payload_bytes: int | UnsetType = UNSET
 

@@ -153,12 +153,13 @@ def print_events(events: Iterable[EventView]) -> None:
 
 
 def event_line(event: EventView) -> str:
-    """`SEQ  TIME  TYPE  STEP  attempt N  iteration N  delivery N  by WORKER  PAYLOAD`, of which the event may lack
-    some."""
+    """`SEQ  TIME  TYPE  STEP  attempt N  iteration N  delivery N  began TIME  by WORKER  PAYLOAD`, of which the event
+    may lack some."""
     counts = (
         ("attempt", event.attempt_number),
         ("iteration", event.iteration),
         ("delivery", event.delivery),
+        ("began", times.moment(event.started_at, "milliseconds")),
         ("by", event.worker_id),
     )
     numbers = [f"{name} {value}" for name, value in counts if value]

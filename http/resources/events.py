@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 from falcon.asgi import Request, Response, SSEvent
 from msgspec import Raw
+from msgspec.structs import replace
 
 from penstock.actors.control.watch import Watched
 from penstock.actors.imports.reading import read, read_import
@@ -24,9 +25,11 @@ from penstock.engine.run.event_payloads import NULL
 from penstock.engine.run.events import (
     Event,
     Malformed,
+    Record,
     decode,
     event_type,
 )
+from penstock.engine.run.execution.deliveries import began_at, has_its_start, start_in
 from penstock.engine.times import utc
 from penstock.http.backend import Backend
 from penstock.http.messages import params, responses
@@ -181,14 +184,25 @@ def _message(stored: Stored, show: Show) -> SSEvent:
 
 
 def _written(stored: Stored, event: Event) -> bytes:
-    """The stored JSON of the event, with its time in UTC, and without fields that are null."""
-    at = utc(event.timestamp, stored.at)
-    if at is event.timestamp and b"null" not in stored.data:
+    """The stored JSON of the event, with its times in UTC, and without fields that are null."""
+    at, began = utc(event.timestamp, stored.at), _start_to_show(stored, event)
+    if at is event.timestamp and began is None and b"null" not in stored.data:
         return stored.data
     fields = {**_FIELDS.decode(stored.data), "timestamp": Raw(msgspec.json.encode(at))}
+    if began is not None:
+        fields["started_at"] = Raw(msgspec.json.encode(began))
     return msgspec.json.encode(
         {name: value for name, value in fields.items() if name == "payload" or bytes(value) != b"null"}
     )
+
+
+def _start_to_show(stored: Stored, event: Event) -> str | None:
+    """When the worker began, if the event is an answer that says so, and not as it is shown: in UTC, before its end."""
+    if not has_its_start(event):
+        return None
+    answer = replace(event, timestamp=utc(event.timestamp, stored.at))
+    began = start_in(Record(stored.seq, stored.at, answer)).event.timestamp
+    return None if began == began_at(event) else began
 
 
 def _trimmed(data: bytes, most: int) -> bytes:

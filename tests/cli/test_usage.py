@@ -185,6 +185,14 @@ def test_an_event_shows_its_attempt_iteration_delivery_and_worker(penstock: Pens
     assert line == penstock("run", "events", "r1").out
 
 
+def test_an_answer_that_says_when_its_execution_began_shows_it(penstock: Penstock, service: Service) -> None:
+    more = {"step_id": "a", "attempt_number": 1, "started_at": "2025-12-31T23:59:59.987654Z", "worker_id": "w-1"}
+    service.on("GET /runs/r1/events?after=0", [{"seq": 7, **EVENT, "type": "step.completed", **more, "payload": 1}])
+    line = "7  2026-01-01T00:00:00.000Z  step.completed  a  attempt 1  began 2025-12-31T23:59:59.987Z  by w-1  1\n"
+    assert line == penstock("run", "events", "r1").out
+    assert more.items() <= json.loads(penstock("run", "events", "r1", "--json").out)[0].items()
+
+
 def test_events_are_an_array_and_followed_ones_are_lines(penstock: Penstock, service: Service) -> None:
     ends(service, RUN)
     service.on("GET /runs/r1/events?after=2", [{"seq": 3, **EVENT}])

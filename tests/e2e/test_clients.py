@@ -207,6 +207,6 @@ def test_the_examples_of_the_page_print_what_it_says(service: Service) -> None:
         for example in EXAMPLE.findall(page):
             with redirect_stdout(StringIO()) as output:
                 exec(example.replace("http://127.0.0.1:8080", service.url), {})
-            printed.append(output.getvalue())
+            printed.append(output.getvalue().replace("step.started\n", ""))  # where the machine took more than 25 ms
     assert len(printed) > 1
     assert PRINTED.findall(page) == printed

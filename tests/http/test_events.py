@@ -99,6 +99,35 @@ async def test_an_event_is_shown_with_the_time_that_its_run_shows_and_without_nu
         ]
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("2026-01-01T00:00:00.25Z", "2026-01-01T00:00:00.25Z"),
+        ("2026-01-01T01:00:00.25+01:00", "2026-01-01T00:00:00.250000Z"),
+        ("2026-01-01T00:00:02Z", "2026-01-01T00:00:01Z"),  # not after the answer
+        ("yesterday", "2026-01-01T00:00:01Z"),
+        (None, None),
+    ],
+)
+async def test_an_answer_shows_when_its_execution_began_as_its_run_does(
+    http: ASGIConductor, store: Store, served: str, said: str | None, shown: str | None
+) -> None:
+    run_id = await _start(http)
+    about = {"run_id": run_id, "step_id": "a", "worker_id": "w", "attempt_number": 1, "delivery": 2}
+    told = {"type": "step.completed", "timestamp": "2026-01-01T00:00:01Z", "started_at": said, **about, "payload": 1}
+    await store.publisher.send(names.history_subject(run_id), orjson.dumps(told))
+    [_, found] = (await http.simulate_get(f"/runs/{run_id}/events")).json
+    assert (shown, 2, 1) == (found.get("started_at"), found["delivery"], found["payload"])
+    stream = _stream(served, run_id)
+    async with aclosing(stream):
+        await anext(stream)
+        assert found == {"seq": found["seq"], **orjson.loads((await anext(stream)).data)}
+    step = (await http.simulate_get(f"/runs/{run_id}")).json["steps"]["a"]
+    assert ("completed", "w", shown) == (step["status"], step["worker_id"], step.get("started_at"))
+    exported = (await http.simulate_get(f"/runs/{run_id}/export")).json["events"]
+    assert said == exported[1]["started_at"]  # as it is stored
+
+
 async def test_the_stream_of_an_ended_run_has_everything_and_ends(
     http: ASGIConductor, store: Store, served: str
 ) -> None:

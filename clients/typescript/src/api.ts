@@ -2747,7 +2747,8 @@ export interface components {
         };
         /**
          * @description One event of a run's history; `seq` is its stream sequence. `item` is the number of a map's element; `delivery`
-         *         is present from a task's second delivery on. `payload_bytes` replaces a payload over `payload_max`.
+         *         is present from a task's second delivery on. `started_at` is when the worker began, in an answer that stands for its
+         *         `step.started`, too. `payload_bytes` replaces a payload over `payload_max`.
          */
         EventView: {
             /** @description The sequence in the stream. */
@@ -2764,6 +2765,8 @@ export interface components {
             iteration?: number;
             item?: number;
             delivery?: number;
+            /** Format: date-time */
+            started_at?: string;
             trace_parent?: string;
             payload_bytes?: number;
         };
