@@ -128,6 +128,67 @@ test("segments of recorded histories are in order, and over when the run is", ()
   }
 });
 
+/** The spans of a run that began at second 0; events have their seconds as `at` and `began`. */
+function spansOf(...events: (Partial<RunEvent> & { at: number; began?: number })[]): Spans {
+  const time = (second: number): string => `2026-11-23T00:00:0${second}.000000Z`;
+  const spans = new Spans();
+  spans.add({ seq: 1, type: "workflow.started", run_id: "r", timestamp: time(0) });
+  for (const [index, { at, began, ...event }] of events.entries()) {
+    const beganAt = began === undefined ? {} : { started_at: time(began) };
+    spans.add({ seq: index + 2, type: "step.completed", run_id: "r", step_id: "a", timestamp: time(at), ...beganAt, ...event });
+  }
+  return spans;
+}
+
+const second = (spans: Spans, ms: number): number => (ms - spans.startedAt!) / 1000;
+
+function segmentsOf(spans: Spans): unknown[] {
+  const segments = spans.steps.get("a")!.segments;
+  return segments.map((one) => [one.kind, second(spans, one.from), one.to === null ? null : second(spans, one.to), one.outcome, one.worker, one.attempt]);
+}
+
+test("an answer that says when its execution began is a segment as a start and an answer are", () => {
+  const by = { worker_id: "w", attempt_number: 1 };
+  for (const [type, outcome] of [["step.completed", "completed"], ["step.failed", "failed"], ["step.continue", "again"]] as const) {
+    const one = spansOf({ type, at: 3, began: 1, ...by, payload: { error: "no", items: 3, wake_at: "never" } });
+    const two = spansOf({ type: "step.started", at: 1, ...by }, { type, at: 3, ...by, payload: { error: "no", items: 3, wake_at: "never" } });
+    assert.deepEqual(segmentsOf(one)[0], ["run", 1, 3, outcome, "w", 1]);
+    assert.deepEqual(segmentsOf(one), segmentsOf(two));
+    assert.equal(one.steps.get("a")!.segments[0]!.error, two.steps.get("a")!.segments[0]!.error);
+    assert.equal(one.steps.get("a")!.segments[0]!.seq, 2);
+  }
+});
+
+test("a start in an answer of a worker without a name is that of an execution, whatever its output looks like", () => {
+  assert.deepEqual(segmentsOf(spansOf({ at: 3, began: 1, payload: { items: 3 } })), [["run", 1, 3, "completed", null, 0]]);
+});
+
+test("an answer after a start that was told has no start of its own", () => {
+  const by = { worker_id: "w", attempt_number: 1 };
+  assert.deepEqual(segmentsOf(spansOf({ type: "step.started", at: 1, ...by }, { at: 3, ...by })), [["run", 1, 3, "completed", "w", 1]]);
+});
+
+test("the answer of a later delivery ends what the lost worker had begun", () => {
+  const spans = spansOf({ type: "step.started", at: 1, worker_id: "v", attempt_number: 1 }, { at: 5, began: 4, worker_id: "w", attempt_number: 1, delivery: 2 });
+  assert.deepEqual(segmentsOf(spans), [
+    ["run", 1, 4, "lost", "v", 1],
+    ["run", 4, 5, "completed", "w", 1],
+  ]);
+});
+
+test("an execution begins before its end, whatever its answer says", () => {
+  for (const started_at of ["yesterday", "2026-11-23T00:00:09.000000Z"]) {
+    assert.deepEqual(segmentsOf(spansOf({ at: 3, started_at, worker_id: "w" })), [["run", 3, 3, "completed", "w", 0]]);
+  }
+});
+
+test("elements that say when they began are counted by that time", () => {
+  const item = (number: number) => ({ step_id: `a.${number}`, item: number, worker_id: "w" });
+  const spans = spansOf({ type: "step.started", at: 1, payload: { items: 3 } }, { at: 4, began: 3, ...item(0) }, { type: "step.failed", at: 5, began: 2, ...item(1) }, { type: "step.started", at: 6, ...item(2) });
+  const { began, ended, failed } = spans.steps.get("a")!.elements!;
+  assert.deepEqual([began, ended, failed].map((times) => times.map((at) => second(spans, at))), [[2, 3, 6], [4, 5], [5]]);
+});
+
 test("numbers are short, and their units right", () => {
   assert.deepEqual([0.4, 5, 999, 1500, 61_000, 3_600_000, 90_000_000].map(duration), ["400 µs", "5.0 ms", "999 ms", "1.50 s", "1m 01s", "1h 00m", "1d 1h"]);
   assert.deepEqual([0, 999, 1000, 12_345, 999_499, 999_500].map(short), ["0", "999", "1.0k", "12k", "999k", "1.0M"]);

@@ -204,8 +204,10 @@ async def test_map_shows_its_elements_as_one_row(page: Page, api: Client) -> Non
 
 
 async def test_time_slider_shows_the_run_as_it_was(page: Page, api: Client) -> None:
-    run_id = started(api, step("a", "console.echo"), step("b", "console.echo", "a"))
+    run_id = started(api, step("a", "console.signalled"), step("b", "console.echo", "a"), wait=False)
     await page.goto(f"/console/runs/{run_id}")
+    await expect(page.locator(".event", has_text="step.started")).to_have_count(1)  # a quick step has no such event
+    api.signal(run_id, "go", b"1")
     await expect(page.locator(".run-head .status").first).to_have_text("completed")
     begun = page.locator(".event", has_text="step.started").first
     await begun.locator(".event-seq").click()
@@ -214,6 +216,22 @@ async def test_time_slider_shows_the_run_as_it_was(page: Page, api: Client) -> N
     await expect(page.locator('.row[data-step="b"] .bar')).to_have_count(0)
     await page.get_by_role("button", name="back to now").click()
     await expect(page.locator(".run-head .status").first).to_have_text("completed")
+
+
+async def test_a_quick_step_shows_when_it_began_and_how_long_it_took(page: Page, api: Client) -> None:
+    run_id = started(api, step("a", "console.echo"))
+    [answer] = [event for event in api.events(run_id) if event.type == "step.completed"]
+    assert isinstance(answer.started_at, str)  # it says itself when its execution began
+    await page.goto(f"/console/runs/{run_id}?step=a")
+    await expect(page.locator(".event", has_text="step.completed")).to_contain_text(re.compile(r"began \+\d.*s"))
+    await expect(page.locator(".event", has_text="step.started")).to_have_count(0)
+    [bar] = await page.locator('.row[data-step="a"] .o-completed').all()
+    took = re.compile(rf"attempt 1: completed [\d.]+ .?s, worker {answer.worker_id}")
+    await expect(bar).to_have_attribute("title", took)
+    executions = page.get_by_role("complementary", name="Step a").locator("table.attempts tbody tr")
+    await expect(executions).to_have_count(1)
+    queued, ran = [await executions.locator("td").nth(column).inner_text() for column in (1, 2)]
+    assert None not in (re.fullmatch(r"[\d.]+ .?s", queued), re.fullmatch(r"[\d.]+ .?s", ran))
 
 
 async def test_failed_run_goes_on_after_a_retry(page: Page, api: Client) -> None:

@@ -1,1 +1,1 @@
-import"./chunk-ZXK6C35R.js";
+import"./chunk-EDGCVU5Y.js";

@@ -65,7 +65,8 @@ interface RowProps {
 
 function EventRow({ event, runId, begun, later, marked, choose }: RowProps) {
   const [open, setOpen] = useState(false);
-  const offset = begun !== undefined && event.timestamp !== undefined ? instant(event.timestamp) - instant(begun) : 0;
+  const offset = since(begun, event.timestamp) ?? 0;
+  const began = since(begun, event.started_at);
   return (
     <div class={`event${later ? " later" : ""}${marked ? " marked" : ""}`} role="row">
       <span role="cell">
@@ -88,6 +89,7 @@ function EventRow({ event, runId, begun, later, marked, choose }: RowProps) {
         {(event.attempt_number ?? 0) > 1 && <span class="quiet"> attempt {event.attempt_number}</span>}
       </span>
       <span role="cell" class="event-payload mono">
+        {began !== null && <span class="quiet">began +{duration(began)} </span>}
         {summary(event)}
       </span>
       <span role="cell">
@@ -98,6 +100,11 @@ function EventRow({ event, runId, begun, later, marked, choose }: RowProps) {
       </span>
     </div>
   );
+}
+
+/** The ms from one moment to another; null where one of them is not known. */
+function since(from: string | undefined, to: string | undefined): number | null {
+  return from === undefined || to === undefined ? null : instant(to) - instant(from);
 }
 
 /** One event as it is stored, whatever its size. */

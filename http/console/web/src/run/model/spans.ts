@@ -26,7 +26,7 @@ export interface Mark {
   readonly seq: number;
 }
 
-/** The elements of a map: when each execution of one began and ended, in the order of the events. */
+/** The elements of a map: when each execution of one began, the earliest first; and ended, in the order of the events. */
 export interface ElementTimes {
   readonly began: number[];
   readonly ended: number[];
@@ -130,10 +130,12 @@ export class Spans {
     const spans = this.of(mapId);
     const elements = (spans.elements ??= { began: [], ended: [], failed: [] });
     const key = `${mapId}.${event.item}`;
-    if (event.type === "step.started") {
-      if (!this.running.has(key)) elements.began.push(at);
-      this.running.set(key, at);
-    } else if (ENDS.has(event.type) && this.running.delete(key)) {
+    const began = beganAt(event, at);
+    if (began !== null) {
+      if (!this.running.has(key)) insert(elements.began, began);
+      this.running.set(key, began);
+    }
+    if (ENDS.has(event.type) && this.running.delete(key)) {
       elements.ended.push(at);
       if (event.type === "step.failed") elements.failed.push(at);
     }
@@ -141,9 +143,9 @@ export class Spans {
 
   private ofStep(event: RunEvent, stepId: string, at: number): void {
     const spans = this.of(stepId);
+    const began = beganAt(event, at);
+    if (began !== null) start(spans, event, began);
     switch (event.type) {
-      case "step.started":
-        return start(spans, event, at);
       case "approval.requested":
         close(spans, at, "again");
         spans.segments.push(segment("approval", event, at));
@@ -184,6 +186,25 @@ export class Spans {
 }
 
 const ENDS = new Set(["step.completed", "step.failed", "child.ended", "step.continue"]);
+const ANSWERS = new Set(["step.completed", "step.failed", "step.continue"]);
+
+/**
+ * When the execution began that an event is about; null where another event says that, or none. An answer of a worker
+ * may say it in place of a `step.started`; a time that is none, or lies after the answer, is then the answer's.
+ */
+function beganAt(event: RunEvent, at: number): number | null {
+  if (event.type === "step.started") return at;
+  if (event.started_at === undefined || !ANSWERS.has(event.type)) return null;
+  const began = instant(event.started_at);
+  return began < at ? began : at;
+}
+
+/** Into numbers of which the smallest is the first; nearly always it is their new last one. */
+function insert(sorted: number[], value: number): void {
+  let place = sorted.length;
+  while (place > 0 && sorted[place - 1]! > value) place -= 1;
+  sorted.splice(place, 0, value);
+}
 
 function start(spans: StepSpans, event: RunEvent, at: number): void {
   const open = spans.segments.at(-1);
@@ -196,7 +217,7 @@ function start(spans: StepSpans, event: RunEvent, at: number): void {
 }
 
 function kindOf(event: RunEvent): SegmentKind {
-  if (event.worker_id !== undefined) return "run";
+  if (event.worker_id !== undefined || event.started_at !== undefined) return "run";
   const payload = (event.payload ?? {}) as StartedPayload;
   if (payload.wake_at !== undefined) return "sleep";
   if (payload.event !== undefined) return "wait";
