@@ -21,6 +21,7 @@ def test_every_event_of_the_page_is_read_and_written_as_it_is_shown() -> None:
     assert [orjson.loads(encode(event)) for event in events] == [orjson.loads(line) for line in SHOWN]
     assert {event_type(event) for event in events} == {
         "step.started",
+        "step.completed",
         "event.received",
         "child.ended",
         "planner.expanded",
