@@ -126,6 +126,9 @@ async def test_a_run_of_another_service_is_imported(start_service: StartService,
         async with worker.running():
             run_id = api.start("greet", b"1").run_id
             await until_true(lambda: api.get_run(run_id).status == "completed")
+        kinds = [event.type for event in api.events(run_id)]
+        if "step.started" in kinds:  # it took more than 25 ms
+            shown = shown.replace(", 3 events", ", 4 events")
         path = str(tmp_path / "run.json")
         ran = here.penstock(*_words(RUN_ID.sub(run_id, export), path))
         assert 0 == ran.returncode
