@@ -116,7 +116,7 @@ class RunMetrics:
             self._trace(workflow, before, run, record)
 
     def _observe_answer(self, before: Run, plan: StepPlan | None, task: str, event: Answer) -> None:
-        """Observe how long the execution took; of one whose start only its answer tells, this is its start, too."""
+        """Observe how long the execution took; of one whose start only its answer has, this is its start, too."""
         step, began = before.step(event.step_id), event.started_at
         if step.status is StepStatus.RUNNING:
             began = step.started_at
