@@ -2,7 +2,7 @@
 """Measure the service: start one for each workload, with a data directory and a worker of its own, and print what came
 out.
 
-    scripts/bench.py                            all of it: about half an hour
+    scripts/bench.py                            all of it: about an hour
     scripts/bench.py --only bulk --only latency some of it
     scripts/bench.py --json now.json            keep the figures, to compare with later: --compare now.json
     scripts/bench.py --quick                    everything once and small: whether it works, not how fast; what needs
@@ -47,6 +47,7 @@ from msgspec.structs import replace
     default=Sizes().parked,
     help="Runs of parked-100k, asleep-100k.",
 )
+@click.option("--kept", type=click.IntRange(1), default=Sizes().kept, help="Runs of kept.")
 @click.option("--quick", is_flag=True, help="Small and once.")
 @click.option(
     "--json", "target", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this file."
@@ -60,12 +61,13 @@ def main(
     shards: int | None,
     idle_wait: float,
     parked: int,
+    kept: int,
     quick: bool,
     target: Path | None,
     compare: Path | None,
 ) -> None:
     before = None if compare is None else msgspec.json.decode(compare.read_bytes(), type=Results)
-    sizes = QUICK if quick else replace(Sizes(), idle_wait_s=idle_wait, parked=parked)
+    sizes = QUICK if quick else replace(Sizes(), idle_wait_s=idle_wait, parked=parked, kept=kept)
     results = Results(_machine(), quick, {}, {}, {}, {})
     with setup(sizes, shards) as given:
         for samples in _quickly(given, only or WORKLOADS) if quick else _measured(given, only or WORKLOADS, repeat):

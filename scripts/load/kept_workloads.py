@@ -4,48 +4,120 @@ targets.py."""
 from __future__ import annotations
 
 import asyncio
+import tempfile
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from random import Random
+from statistics import median
 
 from .chain import definition
-from .environment import STEPS, Environment, Setup, environment
+from .environment import STEPS, Cost, Environment, Setup, environment, environment_in
 from .figures import percentile
 from .samples import Sample, Workload, each
+from .service import service
 
 WORKFLOWS = 100
 SAMPLED = 10  # runs of each workflow that are read
 LOOK_S, STALLED_S = 0.1, 120.0
+BLOCK_BYTES = 512  # of a stat(2)
 
 
 async def kept(setup: Setup) -> Sample:
     """Three-step runs of a hundred workflows are loaded, one workflow after the other. Then the metrics are read, lists
-    of runs with and without filters, and single runs, one after the other."""
-    sizes, random = setup.sizes, Random(1)
-    per_workflow, chosen = max(1, sizes.kept // WORKFLOWS), list[str]()
-    async with environment(setup) as on:
-        for name in _names():
-            await on.client.register(definition(STEPS, name))
-        with on.measured("kept", per_workflow * WORKFLOWS) as costs:
-            for name in _names():
-                run_ids, _ = await on.drain(per_workflow, name)
-                chosen += random.sample(run_ids, min(SAMPLED, len(run_ids)))
-        at_end = sum(on.memory_mb().values())
-        await _until_indexed(on, _names()[-1], per_workflow)
-        times = {
-            "kept-metrics": await each(on.client.metrics, iter(range(sizes.scrapes)), 1),
-            "kept-list": await each(on.client.runs, iter(_queries(sizes.listings, random)), 1),
-            "kept-run": await each(on.client.status, iter(random.sample(chosen, len(chosen))), 1),
-        }
-        memory_mb = on.memory_mb()
+    of runs with and without filters, and single runs, one after the other; when the memory of the load has had time to
+    go, bulks beside those of an empty store; and in the end the service is started on that store once more."""
+    with tempfile.TemporaryDirectory(dir=setup.directory) as name:
+        directory = Path(name)
+        async with environment_in(directory, setup) as on:
+            chosen, costs, at_end = await _loaded(on, setup.sizes.kept)
+            loaded_at = time.monotonic()
+            times = await _asked(on, setup, chosen)
+            await asyncio.sleep(max(0.0, loaded_at + setup.sizes.kept_wait_s - time.monotonic()))
+            memory_mb = on.memory_mb()
+            disk_kb = disk_bytes(directory / "data") / _runs(setup.sizes.kept) / 1000
+            ratio, more = await _to_empty(on, setup)
+        async with service(directory, setup.shards) as again:
+            ready_s = again.ready_s
     rows = {
-        f"{name}-p{share}": percentile(sorted(took), share / 100) * 1000
-        for name, took in times.items()
-        for share in (50, 99)
+        **_percentiles(times),
+        "kept-memory": at_end,
+        "kept-memory-later": sum(memory_mb.values()),
+        "kept-disk": disk_kb,
+        "kept-bulk": ratio,
+        "kept-start": ready_s,
     }
-    return Sample({**rows, "kept-memory": at_end}, costs, memory_mb)
+    return Sample(rows, {**costs, **more}, memory_mb)
 
 
 KEPT_WORKLOADS: Mapping[str, Workload] = {"kept": Workload(kept, once=True)}
+
+
+def disk_bytes(directory: Path) -> int:
+    """What the files under a directory take of the disk. A file that goes meanwhile counts nothing."""
+    return sum(map(_disk_bytes, directory.rglob("*")))
+
+
+def _disk_bytes(path: Path) -> int:
+    try:
+        return path.lstat().st_blocks * BLOCK_BYTES
+    except FileNotFoundError:
+        return 0
+
+
+async def _loaded(on: Environment, runs: int) -> tuple[list[str], Mapping[str, Cost], float]:
+    """Load the runs. Some of their ids, what they cost, and the memory of the service when the last has ended, in
+    MB."""
+    random, chosen = Random(1), list[str]()
+    per_workflow = _runs(runs) // WORKFLOWS
+    for name in _names():
+        await on.client.register(definition(STEPS, name))
+    with on.measured("kept", _runs(runs)) as costs:
+        for name in _names():
+            run_ids, _ = await on.drain(per_workflow, name)
+            chosen += random.sample(run_ids, min(SAMPLED, len(run_ids)))
+    at_end = sum(on.memory_mb().values())
+    await _until_indexed(on, _names()[-1], per_workflow)
+    random.shuffle(chosen)
+    return chosen, costs, at_end
+
+
+async def _asked(on: Environment, setup: Setup, chosen: list[str]) -> Mapping[str, list[float]]:
+    """Seconds of each request, by what is asked."""
+    return {
+        "kept-metrics": await each(on.client.metrics, iter(range(setup.sizes.scrapes)), 1),
+        "kept-list": await each(on.client.runs, iter(_queries(setup.sizes.listings, Random(1))), 1),
+        "kept-run": await each(on.client.status, iter(chosen), 1),
+    }
+
+
+async def _to_empty(on: Environment, setup: Setup) -> tuple[float, Mapping[str, Cost]]:
+    """The rate of a bulk on the kept runs to one on an empty store, and what they cost: a new store for each of some
+    pairs, of which the median counts."""
+    ratios, costs = list[float](), dict[str, Cost]()
+    for _ in range(setup.sizes.kept_pairs):
+        async with environment(setup, alone=True) as empty:
+            plain = await _bulk_per_s(empty, setup, "beside an empty store", costs)
+        ratios.append(await _bulk_per_s(on, setup, "kept-bulk", costs) / plain)
+    return median(ratios), costs
+
+
+async def _bulk_per_s(on: Environment, setup: Setup, row: str, costs: dict[str, Cost]) -> float:
+    with on.measured(row, setup.sizes.bulk) as cost:
+        run_ids, begin = await on.drain(setup.sizes.bulk)
+    costs |= cost
+    return len(run_ids) / (await on.log.completed_at(run_ids) - begin)
+
+
+def _percentiles(times: Mapping[str, list[float]]) -> dict[str, float]:
+    return {
+        f"{name}-p{share}": percentile(took, share / 100) * 1000 for name, took in times.items() for share in (50, 99)
+    }
+
+
+def _runs(wanted: int) -> int:
+    """As many of each workflow, and at least one."""
+    return max(1, wanted // WORKFLOWS) * WORKFLOWS
 
 
 def _names() -> list[str]:

@@ -35,8 +35,10 @@ from .live_workloads import LIVE_WORKLOADS
 from .log import STARTED, Live, Seen, seconds_of
 from .map_workloads import MAP_WORKLOADS
 from .modes import Plan, closed_loop
+from .publishes import publishes
 from .recovery_workloads import RECOVERY_WORKLOADS
 from .samples import Sample, Workload, idle, merged
+from .scale_workloads import SCALE_WORKLOADS
 from .service import service
 from .shape_workloads import SHAPE_WORKLOADS
 from .upkeep_workloads import UPKEEP_WORKLOADS
@@ -91,18 +93,24 @@ async def accept(setup: Setup) -> Sample:
 
 
 async def latency(setup: Setup) -> Sample:
-    """One run at a time; its end is seen by following the log, its steps are timed by the broker's own clock."""
+    """One run at a time; its end is seen by following the log, its steps are timed by the broker's own clock. Bare
+    publishes come before and after."""
     runs = setup.sizes.latency
-    async with environment(setup) as on, on.log.followed() as live:
+    async with environment(setup) as on, on.log.followed() as live, publishes(on.service.broker_url) as bare:
         await _one_by_one(on, live, runs // WARM_CLOSED)
         live.events.clear()
+        await bare.measure(runs)
         with on.measured("latency", runs) as costs:
             posts, ends = await _one_by_one(on, live, runs)
+        await bare.measure(runs)
+        publish_s = percentile(sorted(bare.times), 0.5)
         gaps = sorted(gap for events in live.events.values() for gap in _gaps(events))
     rows = {
         "latency-p50": percentile(ends, 0.5) * 1000,
         "latency-p99": percentile(ends, 0.99) * 1000,
         "latency-post": percentile(posts, 0.5) * 1000,
+        "latency-publishes": percentile(ends, 0.5) / publish_s,
+        "publish": publish_s * 1000,
         "step-to-step": percentile(gaps, 0.5) * 1000,
     }
     return Sample(rows, costs)
@@ -263,6 +271,7 @@ WORKLOADS: Mapping[str, Workload] = {
     **RECOVERY_WORKLOADS,
     **KEPT_WORKLOADS,
     **SHAPE_WORKLOADS,
+    **SCALE_WORKLOADS,
     **CONTROL_WORKLOADS,
     **LIVE_WORKLOADS,
     **CONSOLE_WORKLOADS,
