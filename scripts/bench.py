@@ -7,6 +7,8 @@ out.
     scripts/bench.py --json now.json            keep the figures, to compare with later: --compare now.json
     scripts/bench.py --quick                    everything once and small: whether it works, not how fast; what needs
                                                 no service of its own shares one
+    scripts/bench.py --peers --repeat 3         three-step runs by Restate, DBOS and Temporal's development server
+                                                beside penstock's; they are installed in ~/.cache/penstock-peers
 
 Everything runs on this machine: broker, engine, front end, worker and load. The load is started over HTTP. That bulks
 have ended is known from the number of messages in the log, which disturbs nothing; when, from the broker's times in
@@ -30,6 +32,10 @@ from load.samples import Sample
 from load.table import Results, show
 from load.workloads import WORKLOADS
 from msgspec.structs import replace
+from peers.comparison import QUICK as QUICK_LENGTH
+from peers.comparison import Length
+from peers.comparison import compare as compare_systems
+from peers.summary import show as show_systems
 
 
 @click.command(help=__doc__.splitlines()[0] if __doc__ else None, context_settings={"show_default": True})
@@ -48,6 +54,7 @@ from msgspec.structs import replace
     help="Runs of parked-100k, asleep-100k.",
 )
 @click.option("--kept", type=click.IntRange(1), default=Sizes().kept, help="Runs of kept.")
+@click.option("--peers", is_flag=True, help="Instead, the same load on other systems and on this one.")
 @click.option("--quick", is_flag=True, help="Small and once.")
 @click.option(
     "--json", "target", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this file."
@@ -62,10 +69,14 @@ def main(
     idle_wait: float,
     parked: int,
     kept: int,
+    peers: bool,
     quick: bool,
     target: Path | None,
     compare: Path | None,
 ) -> None:
+    if peers:
+        _beside_others(1 if quick else repeat, quick, target)
+        return
     before = None if compare is None else msgspec.json.decode(compare.read_bytes(), type=Results)
     sizes = QUICK if quick else replace(Sizes(), idle_wait_s=idle_wait, parked=parked, kept=kept)
     results = Results(_machine(), quick, {}, {}, {}, {})
@@ -75,6 +86,13 @@ def main(
             if target is not None:
                 target.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
     show(results, before)
+
+
+def _beside_others(turns: int, quick: bool, target: Path | None) -> None:
+    comparison = compare_systems(_machine(), turns, QUICK_LENGTH if quick else Length())
+    if target is not None:
+        target.write_bytes(msgspec.json.format(msgspec.json.encode(comparison)))
+    show_systems(comparison)
 
 
 def _measured(given: Setup, names: Iterable[str], repeat: int) -> Iterator[list[Sample]]:
