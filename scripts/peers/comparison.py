@@ -3,6 +3,7 @@ at a time, on empty data; the medians of the turns count."""
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -12,7 +13,7 @@ from statistics import median
 
 import uvloop
 from load.figures import percentile
-from load.processes import cpu_s
+from load.processes import busy, cpu_s, descendants
 from msgspec import Struct
 
 from . import dbos, penstock, restate, temporal
@@ -34,13 +35,14 @@ QUICK = Length(0.3, 0.3)
 
 
 class Found(Struct, frozen=True):
-    """A load on a system: runs a second, how long a run took its user, and the CPU of all processes of the system for
-    one."""
+    """A load on a system: runs a second, how long a run took its user, the CPU of all processes of the system for one;
+    and the share of the machine that went to others meanwhile."""
 
     runs_per_s: float
     p50_ms: float
     p99_ms: float
     cpu_us: float
+    others: float
 
 
 class Comparison(Struct):
@@ -79,18 +81,29 @@ async def _turn(system: System, directory: Path, length: Length) -> Mapping[int,
 
 
 async def _found(running: Running, users: int, seconds: float) -> Found:
-    before, begin = _cpu_s(running), time.perf_counter()
+    before, ours, machine, begin = _cpu_s(running.pids()), _cpu_s(_ours()), busy(), time.perf_counter()
     times = sorted(await running.load(users, seconds))
-    took_s, after = time.perf_counter() - begin, _cpu_s(running)
+    took_s, used_s, others_s = time.perf_counter() - begin, _since(before, running.pids()), busy().used - machine.used
     if not times:
         raise Skipped("no run ended")
-    used_s = sum(now - before.get(pid, 0.0) for pid, now in after.items())
+    others_s -= _since(ours, _ours())
     p50, p99 = (percentile(times, share) * 1000 for share in (0.5, 0.99))
-    return Found(len(times) / took_s, p50, p99, used_s / len(times) * 1e6)
+    others = max(0.0, others_s / took_s / len(os.sched_getaffinity(0)))
+    return Found(len(times) / took_s, p50, p99, used_s / len(times) * 1e6, others)
 
 
-def _cpu_s(running: Running) -> Mapping[int, float]:
-    return {pid: cpu_s([pid]) for pid in running.pids()}
+def _ours() -> frozenset[int]:
+    """This process, those of the system and of its users."""
+    return descendants(os.getpid())
+
+
+def _cpu_s(pids: frozenset[int]) -> Mapping[int, float]:
+    return {pid: cpu_s([pid]) for pid in pids}
+
+
+def _since(before: Mapping[int, float], pids: frozenset[int]) -> float:
+    """CPU that these processes have used since then, in s."""
+    return sum(now - before.get(pid, 0.0) for pid, now in _cpu_s(pids).items())
 
 
 def _medians(parts: Sequence[Mapping[int, Found]]) -> dict[int, Found]:

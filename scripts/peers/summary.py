@@ -27,6 +27,7 @@ def show(comparison: Comparison) -> None:
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     console.print(_table("Beside other systems: runs of three steps", comparison, lambda value, _: _figure(value)))
     console.print(_table("The same, to penstock", comparison, lambda value, first: f"{value / first:.2f}"))
+    console.print("Share of the machine that went to others: " + ", ".join(_others(comparison)), highlight=False)
     for line in notes(comparison):
         console.print(line, markup=False, highlight=False)
 
@@ -49,6 +50,11 @@ def _table(title: str, comparison: Comparison, text: Callable[[float, float], st
     for name, found in comparison.found.items():
         table.add_row(name, *(text(read(found), read(first)) for read in COLUMNS.values()))
     return table
+
+
+def _others(comparison: Comparison) -> Iterator[str]:
+    for name, found in comparison.found.items():
+        yield f"{name} {100 * max(one.others for one in found.values()):.0f} %"
 
 
 def _figure(value: float) -> str:

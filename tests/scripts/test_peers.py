@@ -48,7 +48,8 @@ def test_what_cannot_be_installed_is_skipped_with_the_reason(tmp_path: Path) -> 
     assert all(name not in found["found"] and why for name, why in found["skipped"].items())
     for users_ in ("16", "64", "1"):
         one = found["found"]["penstock"][users_]
-        assert all(value > 0 for value in one.values())
+        assert all(value > 0 for name, value in one.items() if name != "others")
+        assert 0 <= one["others"] <= 1
         assert one["p50_ms"] <= one["p99_ms"]
     assert "DBOS: skipped: it cannot be installed: ERROR: No matching distribution" in done.stdout
 
@@ -108,14 +109,16 @@ async def test_a_program_ends_with_all_that_it_started(tmp_path: Path) -> None:
 
 
 def test_a_table_has_the_ratios_to_the_first_system(capsys: pytest.CaptureFixture[str]) -> None:
-    ours = {users_: Found(400.0, 4.0, 8.0, 1000.0) for users_ in (16, 64, 1)}
-    theirs = {users_: Found(100.0, 6.0, 20.0, 3000.0) for users_ in (16, 64, 1)}
+    ours = {users_: Found(400.0, 4.0, 8.0, 1000.0, 0.0) for users_ in (16, 64, 1)}
+    theirs = {users_: Found(100.0, 6.0, 20.0, 3000.0, 0.25) for users_ in (16, 64, 1)}
     comparison = Comparison(
         "two cores", {"penstock": "as it is", "other": "as well", "none": ""}, {"penstock": ours, "other": theirs}, {}
     )
     comparison.skipped["none"] = "it cannot be had"
     show(comparison)
-    ratios = capsys.readouterr().out.split("The same, to penstock")[1]
+    text = capsys.readouterr().out
+    assert "went to others: penstock 0 %, other 25 %" in text
+    ratios = text.split("The same, to penstock")[1]
     line = next(line for line in ratios.splitlines() if line.startswith("│ other"))
     assert ["0.25", "0.25", "1.50", "2.50", "3.00", "3.00", "3.00"] == line.replace("│", " ").split()[1:]
     assert "none: skipped: it cannot be had" in list(notes(comparison))
