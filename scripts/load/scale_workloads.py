@@ -19,8 +19,8 @@ SHARD = "shard-"  # what their roles begin with
 
 
 async def scaling(setup: Setup) -> Sample:
-    """Bulks of as many runs for each shard process, with 1, 2 and 4 of them. How much of their shares the four have
-    used says whether they were what limited it."""
+    """Bulks of as many runs for each shard process, with 1, 2 and 4 of them. How much of their shares they have used,
+    at least, says whether they were what limited it."""
     per_s, costs = dict[int, float](), dict[str, Cost]()
     for shards in SHARDS:
         row, runs = f"scaling-{shards}", setup.sizes.scaled * shards
@@ -30,11 +30,10 @@ async def scaling(setup: Setup) -> Sample:
             # A shard that has to wait looks as if nothing happened any more.
             per_s[shards] = runs / (await on.log.all_completed_at(run_ids) - begin) / shards
         costs |= cost
-    one, most = per_s[SHARDS[0]], SHARDS[-1]
+    one = per_s[SHARDS[0]]
+    used = min(_used(costs[f"scaling-{shards}"], rate * shards) for shards, rate in per_s.items())
     rows = {f"scaling-{many}": per_s[many] / one for many in SHARDS[1:]}
-    return Sample(
-        {"scaling-1": one, **rows, "scaling-used": _used(costs[f"scaling-{most}"], per_s[most] * most)}, costs
-    )
+    return Sample({"scaling-1": one, **rows, "scaling-used": used}, costs)
 
 
 SCALE_WORKLOADS: Mapping[str, Workload] = {"scaling": Workload(scaling)}

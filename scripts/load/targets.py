@@ -79,7 +79,7 @@ ROWS: Mapping[str, Row] = {
     "scaling-1": Row("bulk with one shard process that has a tenth of a core", "runs/s"),
     "scaling-2": Row("the same with two, runs/s of each to those of the one", "ratio", 0.9, 1.0),
     "scaling-4": Row("the same with four", "ratio", 0.9, 1.0),
-    "scaling-used": Row("the same, of their shares that the four have used", "%"),
+    "scaling-used": Row("the same, of their shares that the shards have used, at least", "%"),
     "burst": Row("5,000 eleven-step sticky runs by /runs/bulk, until none is open", "runs/s"),
     "sticky": Row("the same, to the same for any worker: time of the drain", "ratio", 1.1, more=False),
     "burst-answered": Row("GET /runs?limit=1 asked every second meanwhile: answered with 200", "%", 100),
