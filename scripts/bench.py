@@ -74,6 +74,8 @@ def main(
     target: Path | None,
     compare: Path | None,
 ) -> None:
+    if peers and (only or compare):
+        raise click.UsageError("--peers has no workloads to choose or to compare: leave out --only and --compare")
     if peers:
         _beside_others(1 if quick else repeat, quick, target)
         return

@@ -54,6 +54,13 @@ def test_what_cannot_be_installed_is_skipped_with_the_reason(tmp_path: Path) -> 
     assert "DBOS: skipped: it cannot be installed: ERROR: No matching distribution" in done.stdout
 
 
+def test_other_systems_have_no_workloads_to_choose() -> None:
+    command = [sys.executable, str(SCRIPTS / "bench.py"), "--peers", "--only", "bulk"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_S_MAX, check=False)
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "leave out --only and --compare" in done.stderr
+
+
 def test_an_environment_that_failed_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**NOTHING_TO_BE_HAD, "XDG_CACHE_HOME": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
