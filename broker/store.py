@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from penstock.broker import names
+from penstock.broker.archive.archive import Archive
 from penstock.broker.limits.limit_log import LimitLog
 from penstock.broker.limits.questions import LimitQuestions
 from penstock.broker.live.progress_board import ProgressBoard
@@ -52,10 +53,12 @@ class Store:
         reader: DirectReader,
         meters: Meters,
         history_age_s_max: float | None = None,
+        archive_after_s: float | None = None,
     ) -> None:
         self.broker, self.publisher, self.reader, self.meters = broker, publisher, reader, meters
         self.telemetry = Telemetry(broker, meters)
-        self.history = History(broker, publisher, reader, history_age_s_max)
+        self.archive = Archive(broker, publisher, reader, archive_after_s)
+        self.history = History(broker, publisher, reader, history_age_s_max, self.archive)
         self.consumers = Consumers(broker)
         self.owners = Owners(self.bucket(names.ENGINES), broker)
         self.tasks = Tasks(broker, publisher, reader)
@@ -113,4 +116,4 @@ async def open_store(
     ):
         meters.reading("penstock_broker_connected", lambda: float(broker.connected))
         meters.reading("penstock_broker_reconnects_total", lambda: broker.reconnects)
-        yield Store(broker, publisher, reader, meters, settings.history_max_age)
+        yield Store(broker, publisher, reader, meters, settings.history_max_age, settings.archive_after)

@@ -315,6 +315,13 @@ KEYS: Mapping[str, Key] = {
         ),
         Key("runs_max_age", "broker", "runs_max_age", _optional(RUNS_AGE), "Runs that ended longer ago are removed."),
         Key(
+            "archive_after",
+            "broker",
+            "archive_after",
+            _optional(RUNS_AGE),
+            "Runs that ended longer ago are kept compressed, each as one message.",
+        ),
+        Key(
             "shards",
             "engine",
             "shards",

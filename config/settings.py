@@ -77,6 +77,7 @@ class BrokerSettings(Struct, frozen=True):
     history_max_age: float | None = None
     history_max_bytes: int | None = None
     runs_max_age: float | None = None
+    archive_after: float | None = None
 
     @property
     def own_url(self) -> str:

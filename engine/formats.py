@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from penstock.engine.errors import NeedsUpgrade
 
-VERSION = 3  # the newest that this code reads
+VERSION = 4  # the newest that this code reads
 
 
 class _Stamp(Struct):

@@ -130,9 +130,11 @@ class Backend:
         while True:
             await asyncio.sleep(FOLLOW_AFTER_S)
             if not self.index.alive():
-                await follow_when_free(store, index_path(self.settings.data_dir), load_many)
+                fold = partial(load_many, by_index=False)
+                await follow_when_free(store, index_path(self.settings.data_dir), fold)
 
     async def _use(self, store: Store) -> None:
+        store.archive.places = self.index.archived
         catalog = Catalog(store.definitions)
         await catalog.watch()
         store.broker.on_reconnect.append(catalog.forget_all)

@@ -13,6 +13,7 @@ from uuid_utils import uuid7
 
 from penstock.actors.runs.loading import LoadedRun, load
 from penstock.broker import message_ids
+from penstock.broker.archive.archived_runs import ArchivedAt, RunRestored, encode_archive_mark
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.records.imports import mark_in
 from penstock.broker.store import Store
@@ -236,16 +237,22 @@ async def replay(store: Store, run_id: str, snapshot: Entry | None = None) -> No
 
 
 async def resume(store: Store, loaded: LoadedRun, event: WorkflowResumed, *following: Event) -> None:
-    """Append the resumption, and with it what follows at once, and remove the dead letters of the failed steps.
+    """Append the resumption, and with it what follows at once, and remove the dead letters of the failed steps. A run
+    that is archived is brought back by it.
 
     Raises Conflict for a run that has changed since it was read, Unavailable (outcome unknown).
     """
     history = store.history
-    if not (
-        await history.append_together([event, *following], loaded.last_seq)
-        if following
-        else await history.append_next(event, loaded.last_seq)
-    ):
+    if loaded.archived:
+        place = ArchivedAt(loaded.archived)
+        lead = RunRestored(run_id=event.run_id, timestamp=event.timestamp, payload=place)
+        done = await history.bring_back(encode_archive_mark(lead), [event, *following], loaded.last_seq)
+        reached("run.brought_back")
+    elif following:
+        done = await history.append_together([event, *following], loaded.last_seq)
+    else:
+        done = await history.append_next(event, loaded.last_seq)
+    if not done:
         raise Conflict(f"run {event.run_id} has just changed: read it again, then retry")
     reached("run.resumed")
     assert loaded.workflow is not None

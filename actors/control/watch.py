@@ -10,6 +10,7 @@ from msgspec import Raw
 from penstock.actors.imports.reading import folded, imported_records, read, read_import
 from penstock.actors.runs.loading import advance_safely, records, workflow_of
 from penstock.broker import names
+from penstock.broker.archive.archived_runs import BEGINNINGS
 from penstock.broker.nats.direct import Stored
 from penstock.broker.records.imports import mark_in
 from penstock.broker.store import Store
@@ -42,6 +43,9 @@ class Watched:
         past = True
         async with aclosing(self._store.history.follow(self._run_id)) as following:
             async for stored in following:
+                if self.run is None:
+                    for event in await self._archived(stored):
+                        yield event
                 if stored is not None and self.run is None and await self._is_imported(stored):
                     for event in self.imported:
                         yield event
@@ -61,6 +65,8 @@ class Watched:
         past = True
         async with aclosing(self._store.history.batches(self._run_id, may_end)) as coming:
             async for batch in coming:
+                if self.run is None:
+                    await self._archived(batch[0] if batch else None)
                 if self.run is None and batch and await self._is_imported(batch[0]):
                     return
                 await self._fold(batch)
@@ -87,6 +93,16 @@ class Watched:
             if not batch:  # of a busy broker, even the first event may not have been read in time
                 self._known() if read else self._check_connected()
         return None
+
+    async def _archived(self, first: Stored | None) -> Sequence[Stored]:
+        """What the archive has of the run whose history begins with this message, folded into `run`."""
+        if first is not None and first.data.startswith(BEGINNINGS):
+            return ()
+        found = await self._store.history.archived(self._run_id)
+        if found is None:
+            return ()
+        await self._fold(found.events)
+        return found.events
 
     async def _is_imported(self, first: Stored) -> bool:
         """Whether this first message of the history leads to an imported run, which is then in `run`, with its

@@ -26,7 +26,7 @@ async def store_run(store: Store, document: ImportDocument, run: Run) -> int:
     Raises Conflict for an id that a run or an import has, TooLarge for more than the broker takes in a message,
     Unavailable (outcome unknown: after a repeat, Conflict may mean that it was stored).
     """
-    if await store.runs.get(run.run_id) is not None or await store.history.last(run.run_id) is not None:
+    if await store.runs.get(run.run_id) is not None or await store.history.begun([run.run_id]):
         raise _taken(run)
     import_id = await store.imports.put(document)
     reached("import.stored")

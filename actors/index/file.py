@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
+from penstock.actors.index import archived
 from penstock.actors.index.rows import News, Row, fold
 from penstock.config.process.crash_points import reached
 from penstock.engine import formats
 from penstock.engine.errors import Conflict
 from penstock.engine.run.state import RUN_ENDED, RunStatus
 
-FORM = 10
+FORM = 11
 # a version with more events rebuilds the file, and reads those that the former one skipped
 VERSION = FORM * 1000 + formats.VERSION
 WRITER_WAIT_S = 5.0
@@ -114,7 +115,7 @@ def prepare(path: Path, stream: str) -> None:
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
     with closing(connect(path, "rwc")) as db:
         db.execute("PRAGMA journal_mode = WAL")
-        db.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT")
+        db.executescript(f"BEGIN;{SCHEMA}{archived.SCHEMA}PRAGMA user_version = {VERSION};COMMIT")
         db.execute("INSERT INTO progress VALUES (?, 0, 0, 0, 0)", (stream,))
 
 
@@ -186,6 +187,24 @@ class IndexFile:
         self._keep(changed)
         return changed
 
+    def write_archived(self, rows: Sequence[Row], found: Sequence[archived.Archived], upto: int) -> dict[str, Row]:
+        """As `write`, of runs that are archived, up to this message of the archive."""
+        with self._transaction():
+            changed = self._fold(rows) if rows else {}
+            archived.add(self._db, found, upto)
+        self._keep(changed)
+        return changed
+
+    @property
+    def archive_seq(self) -> int:
+        """The message up to which the archive is read."""
+        return archived.read_upto(self._db)
+
+    def forget_superseded(self, seqs: Collection[int]) -> None:
+        """These messages of the archive were removed. Any process of the host may call this."""
+        with self._transaction():
+            archived.forget_superseded(self._db, seqs)
+
     def unknown(self, run_ids: Collection[str]) -> list[str]:
         """Those of these runs that have no row."""
         asked = [run_id for run_id in run_ids if run_id not in self._cached]
@@ -215,6 +234,7 @@ class IndexFile:
         self._forget_labels([row for row in rows.values() if row.labels])
         self._db.executemany("UPDATE totals SET runs = runs - ? WHERE (workflow, status) = (?, ?)", _shares(totals))
         self._db.executemany("DELETE FROM runs WHERE run_id = ?", [(run_id,) for run_id in rows])
+        archived.forget(self._db, rows)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

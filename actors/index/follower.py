@@ -7,12 +7,13 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
+from penstock.actors.index.archived import Archived, row_of
 from penstock.actors.index.file import IndexFile, IndexProgress, Unfit, ends_to_confirm, instant_us, prepare, remove
 from penstock.actors.index.lost_beginnings import lost_beginnings
 from penstock.actors.index.rows import (
@@ -27,6 +28,8 @@ from penstock.actors.index.rows import (
     pause_texts,
 )
 from penstock.broker import names
+from penstock.broker.archive.archive import readable
+from penstock.broker.archive.archived_runs import MARK_STARTS
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.nats.tail import Lost, ReadBatch, Tail
 from penstock.broker.records.imports import mark_in
@@ -58,8 +61,10 @@ BURST, BURST_PAUSE_S = 500, 0.1  # messages in a batch: in a burst, more and sma
 RETRY_S = 0.5
 RENEW_S = 0.05
 ENDS = frozenset({WorkflowCompleted, WorkflowFailed, WorkflowCancelled})
+LEADS_TO_ARCHIVE = (*MARK_STARTS, b'{"type":"workflow.removed"')
 CONFIRM_AFTER_S = 2.0  # so that a run with several changes in quick succession is folded once
 CONFIRMED_AT_ONCE = 20  # an engine that is far behind must not be slowed down by being read
+ARCHIVE_CHECK_S = 1.0  # where runs are archived: how often the archive is looked at, if no mark of one comes
 QUIET_S = 10.0  # the same error is logged again after so long
 
 Fold = Callable[[Store, Sequence[str]], Awaitable[list[Run]]]
@@ -160,11 +165,13 @@ class _Follower:
     def __init__(self, store: Store, file: IndexFile, tip: Tip, fold: Fold) -> None:
         self._store, self._file, self._tip, self._fold = store, file, tip, fold
         self._missing: int | None = None
+        self._archive_read_at = 0.0
         self._unconfirmed: dict[str, float] = {}
 
     async def run(self, to_confirm: Sequence[str]) -> NoReturn:
         """Raises Lost, Unfit, Unavailable, sqlite3.DatabaseError; the file then has all whole batches."""
         self._unconfirmed = dict.fromkeys(to_confirm, time.monotonic())
+        await self._read_archive()  # first: the log may go on with runs that are in it
         await self._check_idle()
         async with self._store.history.tail(self._file.at.seq, IN_BETWEEN) as tail:
             while True:
@@ -174,6 +181,8 @@ class _Follower:
                 else:
                     await asyncio.sleep(await self._read_on(tail, batch, batch.last))
                 await self._confirm()
+                if time.monotonic() - self._archive_read_at > ARCHIVE_CHECK_S and await self._store.archive.in_use():
+                    await self._read_archive()
                 if not self._file.at.whole and self._file.at.seq >= self._tip.seq:
                     await self._make_whole()
 
@@ -183,12 +192,30 @@ class _Follower:
         if last.pending:
             batch += await tail.waiting(BATCH)
             last = batch.last or last
+        if any(map(_leads_to_archive, batch.wanted)):
+            await self._read_archive()
         changes = list(_changes(batch.wanted))
         gone = [one.run_id for one in changes if isinstance(one, Change) and one.kind is WorkflowRemoved]
         self._write(changes, self._file.at._replace(seq=last.seq, as_of=last.at), gone)
         if batch.messages > BATCH:
             return 0.0
         return BURST_PAUSE_S if batch.messages > BURST else min(PAUSE_S_MAX, batch.messages * PAUSE_S_PER_MESSAGE)
+
+    async def _read_archive(self) -> None:
+        """Read what is archived by now."""
+        tip = await self._store.archive.tip()
+        self._archive_read_at = time.monotonic()
+        if tip <= (upto := self._file.archive_seq):
+            return
+        async with self._store.archive.tail(upto) as tail:
+            while upto < tip:
+                batch = await tail.waiting(BATCH)
+                upto = tip if batch.last is None else batch.last.seq
+                runs = [run for one in batch.wanted if (run := readable(one.data, one.seq)) is not None]
+                found = [Archived(run.run_id, run.seq, run.last_seq) for run in runs]
+                self._note(self._file.write_archived([row_of(run) for run in runs], found, upto))
+                self._write()
+                await asyncio.sleep(0)
 
     async def _make_whole(self) -> None:
         """Add the runs whose first event is not in the log any more, once the log is read."""
@@ -199,10 +226,14 @@ class _Follower:
     def _write(self, news: Sequence[News] = (), at: IndexProgress | None = None, gone: Sequence[str] = ()) -> None:
         """Fold these news in, delete the rows of what is `gone`, and move the progress to `at`, or leave it."""
         at = (at or self._file.at)._replace(beat=time.time())
-        now = time.monotonic()
         for run_id in gone:
             self._unconfirmed.pop(run_id, None)
-        for run_id, row in self._file.write(news, at, gone).items():
+        self._note(self._file.write(news, at, gone))
+
+    def _note(self, changed: Mapping[str, Row]) -> None:
+        """Note which of these rows must be confirmed."""
+        now = time.monotonic()
+        for run_id, row in changed.items():
             if row.unconfirmed:
                 self._unconfirmed.setdefault(run_id, now)
             else:
@@ -247,6 +278,12 @@ class _Follower:
             raise Lost(f"message {following} did not arrive")
         else:
             self._missing = following
+
+
+def _leads_to_archive(delivery: Delivery) -> bool:
+    """Whether the archive must be read before this message of the log: a mark of it, or a removal of what may be in
+    it."""
+    return delivery.data.startswith(LEADS_TO_ARCHIVE)
 
 
 def _changes(kept: Sequence[Delivery]) -> Iterator[News]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import orjson
 from msgspec.structs import replace
 
+from penstock.actors.index import archived
 from penstock.actors.index.counting import BackwardCount
 from penstock.actors.index.file import IndexProgress, connect, identity, read_progress
 from penstock.actors.index.queries import Place, RunQuery, TimeRange, groups
@@ -179,6 +180,22 @@ class IndexReader:
             if runs:
                 found.setdefault(edge, {})[status] = runs
         return [CreatedRuns(edge, found[edge]) for edge in sorted(found)]
+
+    def archived(self, run_ids: Collection[str]) -> tuple[dict[str, int], int]:
+        """Where those of these runs are that are archived, and up to which message the archive is read."""
+        upto = archived.read_upto(self._db)  # first: what is found is not older
+        return archived.places(self._db, run_ids), upto
+
+    def superseded(self) -> list[int]:
+        return archived.superseded(self._db)
+
+    def to_archive(self, after: Place, before_us: int) -> tuple[list[str], Place | None]:
+        """As `archived.ended`."""
+        return archived.ended(self._db, after, before_us)
+
+    def noted_archived(self, after: str, since: int) -> list[tuple[str, int]]:
+        """As `archived.noted`."""
+        return archived.noted(self._db, after, since)
 
     def statuses(self, run_ids: Collection[str]) -> dict[str, str]:
         """Unknown ones are left out."""

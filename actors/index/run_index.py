@@ -156,6 +156,27 @@ class RunIndex:
         except TooManyBuckets as error:
             raise Invalid(_too_many(error)) from error
 
+    def archived(self, run_ids: Collection[str]) -> tuple[dict[str, int], int]:
+        """Where those of these runs are that are archived, and up to which message of the archive that is known. Raises
+        Unavailable without a file."""
+        with self._reading() as file:
+            return file.archived(run_ids)
+
+    def superseded(self) -> list[int]:
+        """Messages of the archive whose runs it has in others. Raises Unavailable without a file."""
+        with self._reading() as file:
+            return file.superseded()
+
+    def to_archive(self, after: Place, before_us: int) -> tuple[list[str], Place | None]:
+        """As `archived.ended`. Raises Unavailable without a file."""
+        with self._reading() as file:
+            return file.to_archive(after, before_us)
+
+    def noted_archived(self, after: str, since: int) -> list[tuple[str, int]]:
+        """As `archived.noted`. Raises Unavailable without a file."""
+        with self._reading() as file:
+            return file.noted_archived(after, since)
+
     def statuses(self, run_ids: Collection[str]) -> dict[str, str]:
         """The status of each of these runs; unknown ones are left out. Raises Unavailable without a file."""
         with self._reading() as file:

@@ -19,7 +19,7 @@ from penstock.actors.control.pausing import GONE
 from penstock.actors.control.run_operations import now
 from penstock.actors.index.file import IndexFile
 from penstock.actors.index.run_index import RunIndex
-from penstock.actors.runs.loading import FINAL, load_many, snapshots
+from penstock.actors.runs.loading import FINAL, load, load_many, snapshots
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.broker.streams.history import REMOVAL_TTL
@@ -30,6 +30,7 @@ from penstock.engine.run.events import WorkflowRemoved
 from penstock.engine.run.state import RUN_ENDED, Run
 
 FORMAT = 2  # of the event: versions that read format 1 only would take it for malformed
+ARCHIVED_FORMAT = 4  # of one that is archived: older versions would leave it in the archive
 CHANGED = "it has just changed"
 
 
@@ -68,23 +69,28 @@ async def _prune(
     others = [run_id for run_id in run_ids if run_id not in written or written[run_id].status not in FINAL]
     runs = {run_id: run for run_id, run in written.items() if run.status in FINAL}
     runs |= {run.run_id: run for run in await load_many(store, others)}
+    archived = await store.archive.among(run_ids)  # nothing is left for the shard to write of a run that is there only
+    put_away = [run_id for run_id in archived if run_id in runs and run_id not in written]
+    written |= {run_id: runs[run_id] for run_id in put_away if (await load(store, run_id)).archived}
     needed = index.needed(run_ids) | _parents(index, runs)
     wanted = []
     for run_id in run_ids:
         run = runs.get(run_id)
         if problem := _problem(run, written.get(run_id), needed.get(run_id)):
             done.skipped.append(Skipped(run_id, problem))
-        elif run is not None and (ended_before is None or _is_old(run, last.get(run_id), ended_before)):
+        elif run is not None and (ended_before is None or is_old(run, last.get(run_id), ended_before)):
             wanted.append(run_id)
-    done.pruned.extend(wanted if dry_run else await _remove(store, wanted, last, done))
+    done.pruned.extend(wanted if dry_run else await _remove(store, wanted, last, archived, done))
     if not dry_run and (gone := [run_id for run_id in run_ids if run_id not in runs and run_id not in last]):
         _forget(index, gone)
 
 
-async def _remove(store: Store, run_ids: list[str], last: Mapping[str, Stored], done: PrunedRuns) -> list[str]:
+async def _remove(
+    store: Store, run_ids: list[str], last: Mapping[str, Stored], archived: Mapping[str, int], done: PrunedRuns
+) -> list[str]:
     """Append the removals. Returns those that are stored; from now on nobody finds these runs."""
     at = now()
-    events = [WorkflowRemoved(run_id=run_id, timestamp=at, v=FORMAT) for run_id in run_ids]
+    events = [_removal(run_id, at, archived.get(run_id)) for run_id in run_ids]
     expected = [last[run_id].seq if run_id in last else 0 for run_id in run_ids]
     stored = await all_of(map(store.history.append_removal, events, expected))
     reached("runs.removed")
@@ -93,6 +99,12 @@ async def _remove(store: Store, run_ids: list[str], last: Mapping[str, Stored], 
     await all_of(store.runs.delete(run_id, ttl=REMOVAL_TTL) for run_id in removed)
     done.skipped.extend(Skipped(run_id, CHANGED) for run_id in run_ids if run_id not in removed)
     return removed
+
+
+def _removal(run_id: str, at: str, archived: int | None) -> WorkflowRemoved:
+    if archived is None:
+        return WorkflowRemoved(run_id=run_id, timestamp=at, v=FORMAT)
+    return WorkflowRemoved(run_id=run_id, timestamp=at, archived=(archived,), v=ARCHIVED_FORMAT)
 
 
 def _problem(run: Run | None, written: Run | None, needed: str | None) -> str | None:
@@ -117,7 +129,7 @@ def _parents(index: RunIndex, runs: Mapping[str, Run]) -> dict[str, str]:
     }
 
 
-def _is_old(run: Run, last: Stored | None, ended_before: float) -> bool:
+def is_old(run: Run, last: Stored | None, ended_before: float) -> bool:
     """Whether the run ended before, by its own times and by the broker's of its last event: the times in a run come
     from other hosts' clocks, which may be wrong. Its log may be gone before it."""
     ended = datetime.fromisoformat(run.finished_at or run.created_at).timestamp()

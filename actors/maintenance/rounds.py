@@ -12,11 +12,11 @@ from penstock.config.logging import get_logger
 from penstock.config.process.background import report
 from penstock.engine.errors import PenstockError
 
-SHARE_MAX = 0.005  # of the time may go into one kind of check
+SHARE_MAX = 0.005  # of the time may go into one kind of check, if nothing else is said
 PAGE = 500  # runs that are checked between two calls of the throttle
 
 Throttle = Callable[[], Awaitable[None]]
-"""Called between two pieces of a round. It sleeps until the work done so far is within SHARE_MAX of the time."""
+"""Called between two pieces of a round. It sleeps until the work done so far is within its share of the time."""
 
 log = get_logger()
 
@@ -26,14 +26,16 @@ async def repeat_rounds(
     check: Callable[[Throttle], Coroutine[Any, Any, object]],
     every_s: float,
     latest_s: float = math.inf,
+    share_max: float | None = None,
 ) -> NoReturn:
     """Run `check` for ever: `every_s` after the last round has ended, later after a round that took long, but at most
-    `latest_s` later.
+    `latest_s` later. It takes `share_max` of the time, SHARE_MAX by
+    default.
 
     An error ends its round only, and what was waited for in vain is no work. `name` labels the log event and the
     metric of failures.
     """
-    share = _TimeShare(every_s)
+    share = _TimeShare(every_s, share_max)
     while True:
         await asyncio.sleep(max(every_s, min(share.sleep_due_s(), latest_s)))
         share.begin()
@@ -54,8 +56,8 @@ class _TimeShare:
     """Measures the work of rounds and sleeps for it. Owned by `repeat_rounds`. Pieces of work whose sleep would be
     shorter than `sleep_s_min` are added up."""
 
-    def __init__(self, sleep_s_min: float) -> None:
-        self._sleep_s_min = sleep_s_min
+    def __init__(self, sleep_s_min: float, share_max: float | None = None) -> None:
+        self._sleep_s_min, self._share_max = sleep_s_min, share_max or SHARE_MAX
         self._worked_s = 0.0
         self._since = time.monotonic()
 
@@ -66,7 +68,7 @@ class _TimeShare:
         """How long to sleep for the work since the last sleep, in s."""
         now = time.monotonic()
         self._worked_s, self._since = self._worked_s + now - self._since, now
-        return self._worked_s / SHARE_MAX
+        return self._worked_s / self._share_max
 
     async def throttle(self) -> None:
         sleep_due_s = self.sleep_due_s()

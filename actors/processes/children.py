@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,8 @@ import uvloop
 
 from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow_when_free
+from penstock.actors.index.run_index import RunIndex
+from penstock.actors.maintenance.archiving import apply_archiving
 from penstock.actors.maintenance.away_workers import watch_away_workers
 from penstock.actors.maintenance.former_names import watch_former_names
 from penstock.actors.maintenance.lost_tasks import watch_lost_tasks
@@ -103,7 +105,7 @@ async def _life(settings: Settings, me: Member, relay: Relay | None, stop: async
     process = f"shard-{me.shard}"
     engine, data_dir = settings.engine, settings.broker.data_dir
     async with (
-        open_store(settings.broker, process, wait_s) as store,
+        _store(settings, process, wait_s) as store,
         _telemetry(settings, store, process, relay),
         open_shard(
             store, me, settings.telemetry.sample_ratio, siblings=engine.shards, dead=lambda: free_places(data_dir)
@@ -115,13 +117,14 @@ async def _life(settings: Settings, me: Member, relay: Relay | None, stop: async
 async def _services(settings: Settings, relay: Relay, triggers: bool, stop: asyncio.Event) -> None:
     index = index_path(settings.broker.data_dir)
     async with (
-        open_store(settings.broker, "services", BROKER_WAIT_S) as store,
+        _store(settings, "services", BROKER_WAIT_S) as store,
         _telemetry(settings, store, "services", relay),
         AsyncExitStack() as stack,
     ):
         loops: dict[str, Loop] = {
-            "run_index": lambda: follow_when_free(store, index, load_many),
+            "run_index": lambda: follow_when_free(store, index, partial(load_many, by_index=False)),
             "retention": lambda: apply_retention(store, index, settings.broker.runs_max_age),
+            "archiving": lambda: apply_archiving(store, index, settings.broker.archive_after),
         }
         if settings.broker.embedded and settings.broker.leaf_remotes:
             loops["leaf_links"] = lambda: watch_links(settings.broker)
@@ -131,12 +134,21 @@ async def _services(settings: Settings, relay: Relay, triggers: bool, stop: asyn
 
 async def _triggers(settings: Settings, stop: asyncio.Event) -> None:
     async with (
-        open_store(settings.broker, "triggers", BROKER_WAIT_S) as store,
+        _store(settings, "triggers", BROKER_WAIT_S) as store,
         _telemetry(settings, store, "triggers", None),
         AsyncExitStack() as stack,
     ):
         await _keep(stack, _engine_wide(store))
         await stop.wait()
+
+
+@asynccontextmanager
+async def _store(settings: Settings, process: str, wait_s: float) -> AsyncIterator[Store]:
+    """The store of this process, for the time of the block; it finds archived runs in this host's run index."""
+    async with open_store(settings.broker, process, wait_s) as store:
+        with closing(RunIndex(index_path(settings.broker.data_dir))) as index:
+            store.archive.places = index.archived
+            yield store
 
 
 @asynccontextmanager

@@ -9,11 +9,12 @@ from typing import TypeAlias
 
 from penstock.actors.runs.shared.mailbox import PartitionQueue, PendingEvent
 from penstock.actors.runs.shared.run_metrics import RunMetrics
+from penstock.broker.archive.archived_runs import is_archive_mark
 from penstock.broker.records.imports import MARK_START
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
 from penstock.config.process.crash_points import reached
-from penstock.engine.run.events import Malformed, WorkflowCancelled, decode
+from penstock.engine.run.events import Event, Malformed, WorkflowCancelled, decode
 
 AGAIN_S = 1.0  # after the broker has refused a dead letter
 
@@ -62,11 +63,19 @@ def _stored(queue: PartitionQueue, seq: int) -> None:
 
 
 def is_expected(event: PendingEvent) -> bool:
-    """Whether the event may come where no run is: the mark of an imported run, or the cancellation of a child that now
-    never starts."""
-    if event.delivery.data.startswith(MARK_START):
+    """Whether the event may come where no run is: the mark of an imported or archived run, or the cancellation of a
+    child that now never starts."""
+    if event.delivery.data.startswith(MARK_START) or is_archive_mark(event.delivery.data):
         return True
     try:
         return isinstance(decode(event.delivery.data), WorkflowCancelled)
     except Malformed:
         return False
+
+
+def event_of(run_id: str, body: bytes) -> Event:
+    """The event in a message of the run's history. Raises Malformed, also for one of another run; NeedsUpgrade."""
+    event = decode(body)
+    if event.run_id != run_id:
+        raise Malformed(f"the event is of run {event.run_id[:64]}")
+    return event

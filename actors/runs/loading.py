@@ -9,6 +9,13 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from penstock.broker.archive.archived_runs import (
+    ArchivedRun,
+    RunArchived,
+    archive_mark_in,
+    archive_seq,
+    is_archive_mark,
+)
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.nats.direct import Stored
 from penstock.broker.records.imports import ImportMark, mark_in
@@ -55,7 +62,8 @@ class LoadedRun(Struct, frozen=True):
     safe. `revision` is the snapshot's (0: there is none). `beyond` counts the events folded on top of it. `last_seq` is
     the last sequence of the run's history (0: it has none), for an append that expects it. `removed` is the sequence of
     the event that removed the run, which is None then; 0: none did. `mark`: there is no run, and the id is that of an
-    imported one (imports/reading.py reads it).
+    imported one (imports/reading.py reads it). `archived` is the message of the archive that has the run: to go on, it
+    must be brought back; 0: all that is not in the history is led to by it.
     """
 
     run: Run | None
@@ -66,6 +74,7 @@ class LoadedRun(Struct, frozen=True):
     last_seq: int = 0
     removed: int = 0
     mark: ImportMark | None = None
+    archived: int = 0
 
 
 async def load(
@@ -74,9 +83,12 @@ async def load(
     snapshot: Entry | None = None,
     on_fold: OnFold | None = None,
     current: Container[int] = (),
+    *,
+    by_index: bool = True,
 ) -> LoadedRun:
     """The run as its log says now. `snapshot` saves a read when the caller has it. `current` are revisions of snapshots
     after which the log has nothing that the caller wants: finding the next event of one run costs the broker a search.
+    Without `by_index`, an archived run is not there unless its history leads to the archive.
 
     Raises Unavailable; NeedsUpgrade, which is one, when only a newer version can read the log.
     """
@@ -87,10 +99,15 @@ async def load(
     last_seq = run.seq if run else 0
     workflow = None if run is None else await workflow_of(store, run, ())
     commands: list[Command] = []
-    beyond = removed = 0
+    beyond = removed = archived = 0
     mark: ImportMark | None = None
-    async for page in store.history.pages(run_id, last_seq, ahead_to=ALL):
-        last_seq, tail = page[-1].seq, records(page)
+    pages = store.history.pages(run_id, last_seq, ahead_to=ALL, by_index=by_index and run is None)
+    async for page in pages:
+        tail = records(page)
+        if seq := archive_seq(page[0]):
+            archived = seq
+        else:
+            last_seq, archived = page[-1].seq, _archived_in(page, archived)
         workflow = workflow or await workflow_of(store, run, tail)
         if workflow is None:
             removed = max([removed, *(one.seq for one in tail if isinstance(one.event, WorkflowRemoved))])
@@ -101,7 +118,7 @@ async def load(
             before = run
             run, ordered = advance_safely(workflow, run, record)
             commands += ordered
-            if on_fold is not None:
+            if on_fold is not None and not archive_seq(page[0]):  # all this was counted before
                 on_fold(expanded(workflow, run), before, run, record)
     if workflow is None and entry is not None:
         formats.check(
@@ -113,7 +130,15 @@ async def load(
         return LoadedRun(None, revision, last_seq=last_seq, removed=removed)
     workflow = None if workflow is None else expanded(workflow, run)
     due = () if run is None else tuple(command for command in commands if still_due(run, command))
-    return LoadedRun(run, revision, beyond, due, workflow, last_seq, mark=mark)
+    return LoadedRun(run, revision, beyond, due, workflow, last_seq, mark=mark, archived=archived)
+
+
+def _archived_in(page: Sequence[Stored], before: int) -> int:
+    """Where the archive has a run after these messages of its history, if nobody has brought it back since."""
+    for stored in page:
+        if is_archive_mark(stored.data) and (mark := archive_mark_in(stored.data)) is not None:
+            before = mark.payload.seq if isinstance(mark, RunArchived) else 0
+    return before
 
 
 async def load_at(store: Store, run_id: str, seq: int) -> Run:
@@ -191,33 +216,58 @@ async def snapshots(store: Store, run_ids: Sequence[str]) -> dict[str, Run]:
     return {run_id: run for run_id, run in found.items() if run is not None}
 
 
-async def load_many(store: Store, run_ids: Sequence[str], begun: Mapping[str, int] = {}) -> list[Run]:
+async def load_many(
+    store: Store, run_ids: Sequence[str], begun: Mapping[str, int] = {}, *, by_index: bool = True
+) -> list[Run]:
     """The runs in the given order, as fresh as the log, without unknown ones and those that wait for an upgrade.
 
     `begun` are runs with the sequence of their first event, where somebody knows it: nothing else is looked for in the
-    history of a run that has only this one.
+    history of a run that has only this one. `by_index` as in `load`.
     """
     entries = await store.runs.get_many(run_ids)
     read = {run_id: _decoded(entry) for run_id, entry in entries.items()}
     moving = [run_id for run_id in run_ids if (run := read.get(run_id)) is None or run.status not in FINAL]
-    lasts = await store.history.surely_last_of(moving) if len(moving) > 1 else {}
+    known = await store.history.surely_last_of(moving) if len(moving) > 1 else None
+    lasts = known or {}
+    without = {run_id for run_id in moving if known is not None and run_id not in known and run_id not in entries}
     gate = asyncio.Semaphore(READS_AT_ONCE)
 
     async def one(run_id: str) -> Run | None:
         entry, run, last = entries.get(run_id), read.get(run_id), lasts.get(run_id)
         if run is not None and (run.status in FINAL or (last is not None and run.seq == last.seq and not run.removed)):
             return run
+        if run_id in without:
+            return None
         async with gate:
             try:
                 is_first = entry is None and last is not None and begun.get(run_id) == last.seq
                 only = await _of_first(store, last) if last is not None and is_first else None
-                return only or (await load(store, run_id, entry)).run
+                return only or (await load(store, run_id, entry, by_index=by_index)).run
             except NeedsUpgrade as error:
                 log.warning("run_left_out", run_id=run_id, reason=str(error))
                 return None
 
-    found = await all_of(map(one, run_ids))
-    return [run for run in found if run is not None]
+    found = dict(zip(run_ids, await all_of(map(one, run_ids)), strict=True))
+    if by_index and without:
+        found |= await _archived_runs(store, sorted(without))
+    return [run for run in found.values() if run is not None]
+
+
+async def _archived_runs(store: Store, run_ids: Sequence[str]) -> dict[str, Run | None]:
+    """Those of these runs that are archived."""
+    archived = await store.archive.find_all(run_ids)
+    runs = await all_of(folded_archived(store, one) for one in archived.values())
+    return dict(zip(archived, runs, strict=True))
+
+
+async def folded_archived(store: Store, archived: ArchivedRun) -> Run | None:
+    """The run after all its events that the archive has; None without its definition."""
+    tail, run = records(archived.events), None
+    workflow = await workflow_of(store, None, tail)
+    for record in tail if workflow is not None else ():
+        assert workflow is not None
+        run, _ = advance_safely(workflow, run, record)
+    return run
 
 
 async def _of_first(store: Store, first: Stored) -> Run | None:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Container
 from msgspec import Struct
 
 from penstock.actors.runs.actor_state import RELOAD_DUE, SAVE_DUE, SAVED, TURN_DUE, UNSAVED
-from penstock.actors.runs.dead_letters import EventDeadLetters, is_expected
+from penstock.actors.runs.dead_letters import EventDeadLetters, event_of, is_expected
 from penstock.actors.runs.effects import Effects
-from penstock.actors.runs.late_grants import give_back
 from penstock.actors.runs.loading import FAILED, LoadedRun, advance_safely, load
 from penstock.actors.runs.new_runs import workflow_of_new
+from penstock.actors.runs.putting_away import is_put_away, remove_run, until_archived
 from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
 from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, PendingEvent, observe
@@ -27,9 +27,9 @@ from penstock.actors.runs.shared.run_metrics import RunMetrics
 from penstock.actors.runs.shared.snapshot_queue import SnapshotQueue
 from penstock.actors.runs.shared.turn_queue import TurnQueue
 from penstock.actors.runs.timers import Timers
+from penstock.broker.archive.archived_runs import is_archive_mark
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store
-from penstock.broker.streams.history import REMOVAL_TTL
 from penstock.config.limits import ACTOR_IDLE_S, EVENT_FAILURES_MAX, UPGRADE_CHECK_S
 from penstock.config.logging import get_logger
 from penstock.config.process.background import begin
@@ -37,7 +37,7 @@ from penstock.config.process.crash_points import reached
 from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import Conflict, NeedsUpgrade, TooLarge, Unavailable
 from penstock.engine.run.commands import Command, SetTimer
-from penstock.engine.run.events import Malformed, Record, decode
+from penstock.engine.run.events import Malformed, Record
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.state import Run, to_snapshot
 from penstock.engine.run.timers import asleep_until, live_timers
@@ -174,11 +174,9 @@ class RunActor:
         deps.lease.check()
         events = self._pending[:]  # they stay in the mailbox until they are carried out: an error loses none
         self._in_turn = len(events)
-        if self._workflow is None and not await self._open(events):
-            if self._removed:
-                await self._remove(events)
-                return
-            self._give_up("the run was never started, or its definition is not in the store")
+        archived = until_archived(events)
+        if archived or (self._workflow is None and not await self._open(events)):
+            await self._without_run(events, archived)
             return
         before = self.run
         commands = self._advance(events)
@@ -201,19 +199,31 @@ class RunActor:
         self._unsaved += events
         await self._settle()
 
+    async def _without_run(self, events: list[PendingEvent], archived: int) -> None:
+        """Deal with events of a run that is not there: the first `archived` of them say that the archive has it."""
+        store = self._deps.store
+        if archived:
+            self._deps.snapshots.remove(self.run_id)
+            await store.run_data.put_away(self.run_id, events[archived - 1].delivery.seq)
+            reached("shard.run_put_away")
+            self._forget(archived)
+        elif self._removed:
+            await self._remove(events)
+        elif await is_put_away(store, self.run_id):
+            self._discard(len(events))  # what comes so late changes nothing
+        else:
+            self._give_up("the run was never started, or its definition is not in the store")
+
     async def _remove(self, events: list[PendingEvent]) -> None:
         """Delete what is stored of the removed run, and what has come late for it. Its removal stays for a while."""
-        deps, removed = self._deps, self._removed
-        deps.snapshots.remove(self.run_id)
-        await deps.store.run_data.remove(self.run_id, removed)
-        # The first snapshot of a former owner may still be on its way, and readers would trust it: it is refused so.
-        await deps.store.runs.delete(self.run_id, ttl=REMOVAL_TTL)
-        for late in [event.delivery for event in events if event.delivery.seq > removed]:
-            await give_back(deps.store, late.data)
-            await deps.store.history.erase(late.seq)
+        self._deps.snapshots.remove(self.run_id)
+        await remove_run(self._deps.store, self.run_id, self._removed, events)
         reached("shard.run_removed")
+        self._forget(len(events))
+
+    def _forget(self, handled: int) -> None:
         self.run, self._workflow, self._revision, self._current = None, None, 0, False
-        self._discard(len(events))
+        self._discard(handled)
 
     def _advance(self, events: list[PendingEvent]) -> list[Command]:
         commands: list[Command] = []
@@ -221,10 +231,10 @@ class RunActor:
         assert workflow is not None
         for pending in events:
             delivery = pending.delivery
+            if is_archive_mark(delivery.data):
+                continue
             try:
-                event = decode(delivery.data)
-                if event.run_id != self.run_id:
-                    raise Malformed(f"the event is of run {event.run_id[:64]}")
+                event = event_of(self.run_id, delivery.data)
             except Malformed as error:
                 self._dead_letter(pending, str(error))
                 continue
@@ -329,7 +339,8 @@ class RunActor:
     async def _load(self, current: Container[int] = ()) -> LoadedRun:
         """Read the run from the store. A bounded number are read at once: thousands together would all be late."""
         async with self._deps.loads:
-            return await load(self._deps.store, self.run_id, on_fold=self._count, current=current)
+            store, count = self._deps.store, self._count
+            return await load(store, self.run_id, on_fold=count, current=current, by_index=False)
 
     async def _resume(self, loaded: LoadedRun, since: float, repeat: bool) -> None:
         """Take over the state of the log and carry out what may not have been carried out.

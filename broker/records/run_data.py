@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.broker import names, record_keys
@@ -52,15 +52,28 @@ class RunData:
         self._broker, self._reader = broker, reader
         self._wanted: dict[str, int] = {}
         self._gate = asyncio.Semaphore(1)
+        self._putting_away = asyncio.Semaphore(CALLS_AT_ONCE)
 
-    async def remove(self, run_id: str, before: int) -> None:
-        """Delete everything of a run, of its history only what has a sequence below `before`. The history goes last.
-        Raises Unavailable (it may be repeated)."""
+    async def remove(self, run_id: str, before: int, archived: Collection[int] = ()) -> None:
+        """Delete everything of a run, of its history only what has a sequence below `before`, and these messages of the
+        archive. The history goes last. Raises Unavailable (it may be repeated)."""
+        for seq in archived:
+            await self._broker.remove(f"STREAM.MSG.DELETE.{names.ARCHIVE}", {"seq": seq, "no_erase": True})
         self._wanted[run_id] = before
         async with self._gate:
             if run_id in self._wanted:  # else it was among those of another caller
                 others = [one for one in self._wanted if one != run_id][: TOGETHER_MAX - 1]
                 await self._remove({one: self._wanted[one] for one in (run_id, *others)})
+
+    async def put_away(self, run_id: str, upto: int) -> None:
+        """Remove the snapshot of an archived run, and what its history has up to this sequence. Raises Unavailable (it
+        may be repeated)."""
+        async with self._putting_away:
+            snapshot = names.key_subject(names.RUNS, run_id)
+            await self._broker.remove(f"STREAM.PURGE.{names.bucket_stream(names.RUNS)}", {"filter": snapshot})
+            reached("run.snapshot_put_away")
+            history = {"filter": names.stored_subject(run_id), "seq": upto + 1}
+            await self._broker.remove(f"STREAM.PURGE.{names.HISTORY}", history)
 
     async def _remove(self, runs: Mapping[str, int]) -> None:
         for place in SELDOM:

@@ -10,11 +10,15 @@ from typing import NamedTuple, TypeAlias
 from uuid import uuid4
 
 from penstock.broker import message_ids, names
+from penstock.broker.archive.archive import Archive
+from penstock.broker.archive.archived_runs import ArchivedRun
+from penstock.broker.archive.whole_histories import archived_part, whole_pages
+from penstock.broker.history_messages import is_among, is_child, message, taking_back
 from penstock.broker.nats.batch import BATCH_COMMIT, BATCH_ID, Batches, Message
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader, Stored
 from penstock.broker.nats.errors import ApiError, Code, Within
-from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_NEXT, SCHEDULE_TARGET, SCHEDULER, TTL
+from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_TARGET, TTL
 from penstock.broker.nats.publisher import Publisher, ack_seq
 from penstock.broker.nats.pull import Delivery, Pull, open_pull
 from penstock.broker.nats.tail import Tail, open_tail
@@ -55,13 +59,19 @@ class Tip(NamedTuple):
 
 
 class History:
-    """The WORKFLOW_HISTORY stream. Connection, publisher and reader belong to the caller. `age_s_max` is how long it
-    keeps events; None: without a limit."""
+    """The WORKFLOW_HISTORY stream, and what the archive has of runs that ended long ago. Connection, publisher, reader
+    and archive belong to the caller. `age_s_max` is how long it keeps events; None: without a limit."""
 
     def __init__(
-        self, broker: Broker, publisher: Publisher, reader: DirectReader, age_s_max: float | None = None
+        self,
+        broker: Broker,
+        publisher: Publisher,
+        reader: DirectReader,
+        age_s_max: float | None = None,
+        archive: Archive | None = None,
     ) -> None:
         self.age_s_max = age_s_max
+        self.archive = archive or Archive(broker, publisher, reader, None)
         self._broker, self._publisher, self._reader = broker, publisher, reader
         self._batches = Batches(broker)
         self.stored = 0  # the last sequence that was stored by this object: its users must read at least that far
@@ -89,14 +99,19 @@ class History:
         before ids. Raises Unavailable if no answer came in 5 s (outcome unknown: retry with the same event).
         """
         if expect_seq is not None:
+            if expect_seq == 0 and not is_child(event):
+                await self._check_unused([event.run_id])
             return await self._append(event, {EXPECT_SEQ: str(expect_seq)})
         return await self._append(event, {MSG_ID: message_id or message_ids.of_event(event)})
 
-    async def mark(self, run_id: str, body: bytes) -> int:
-        """Append what is no event to an empty history, and return its sequence; no two bodies are the same. Raises
-        Conflict, and appends nothing, for a history that is not empty; Unavailable (outcome unknown)."""
+    async def mark(self, run_id: str, body: bytes, last_seq: int = 0) -> int:
+        """Append what is no event to a history that ends with this sequence (0: an empty one), and return its sequence;
+        no two bodies are the same. Raises Conflict, and appends nothing, for another one; Unavailable (outcome
+        unknown)."""
+        if not last_seq:
+            await self._check_unused([run_id])
         try:
-            return await self._publish(run_id, body, {EXPECT_SEQ: "0"})
+            return await self._publish(run_id, body, {EXPECT_SEQ: str(last_seq)})
         except Conflict:
             stored = await self.last(run_id)
             if stored is None or stored.data != body:
@@ -111,7 +126,7 @@ class History:
             await self._append(event, {MSG_ID: mark, EXPECT_SEQ: str(last_seq), **more})
             return True
         except Conflict:  # perhaps by this very event, whose answer got lost
-            return _is_among(mark, await self.read(event.run_id, last_seq))
+            return is_among(mark, await self.read(event.run_id, last_seq))
 
     async def append_removal(self, event: WorkflowRemoved, last_seq: int) -> bool:
         """As `append_next`. What stays of the run is this event, for REMOVAL_TTL."""
@@ -119,40 +134,61 @@ class History:
 
     async def append_together(self, events: Sequence[Event], last_seq: int) -> bool:
         """As `append_next`, of up to 1,000 events of one run, all or none."""
+        run_id = events[0].run_id
+        if last_seq == 0 and run_id in await self._used([run_id]):
+            return False
+        mark = uuid4().hex
+        return await self._append_behind(run_id, [message(event, mark) for event in events], last_seq, mark)
+
+    async def bring_back(self, lead: bytes, events: Sequence[Event], last_seq: int) -> bool:
+        """As `append_together`, for an archived run: `lead` is the mark that leads to what comes before the events."""
         mark, run_id = uuid4().hex, events[0].run_id
-        expected = ({EXPECT_SEQ: str(last_seq)} if not number else {} for number in range(len(events)))
+        first = Message(names.history_subject(run_id), lead, f"{run_id}.restored.{mark}")
+        return await self._append_behind(run_id, [first, *(message(one, mark) for one in events)], last_seq, mark)
+
+    async def _append_behind(self, run_id: str, messages: Sequence[Message], last_seq: int, mark: str) -> bool:
+        first = messages[0]._replace(headers={EXPECT_SEQ: str(last_seq)})
         try:
-            await self._store_all([_message(event, mark, one) for event, one in zip(events, expected, strict=True)])
+            await self._store_all([first, *messages[1:]])
         except Conflict:  # as in append_next
-            return _is_among(mark, await self.read(run_id, last_seq))
+            return is_among(mark, await self.read(run_id, last_seq))
         return True
 
     async def append_all(self, events: Sequence[Event]) -> int:
         """Append up to 1,000 events of any runs, all or none, and return the last sequence. Raises as
         `publish_batch`."""
-        return await self._store_all([_message(event) for event in events])
+        return await self._store_all([message(event) for event in events])
 
     async def append_orders(self, events: Sequence[Event]) -> int:
         """As `append_all`, under ids of their own: the same order may be given again at once, after its opposite."""
         call = uuid4().hex
-        return await self._store_all([_message(event, call) for event in events])
+        return await self._store_all([message(event, call) for event in events])
 
     async def append_first(self, events: Sequence[Event]) -> int:
         """As `append_all`, for runs without a history. Raises Conflict, and appends nothing, when one has a history;
         Unavailable (outcome unknown)."""
+        await self._check_unused([event.run_id for event in events])
         mark = uuid4().hex
         try:
-            return await self._store_all([_message(event, mark, {EXPECT_SEQ: "0"}) for event in events])
+            return await self._store_all([message(event, mark, {EXPECT_SEQ: "0"}) for event in events])
         except Conflict:
             stored = await self.read(events[-1].run_id)
-            if not _is_among(mark, stored):
+            if not is_among(mark, stored):
                 raise
             return self._saw(stored[0].seq)  # it was this very batch, whose answer got lost
 
     async def begun(self, run_ids: Sequence[str]) -> set[str]:
-        """Those of these runs that have a history."""
-        found = await self._reader.last(names.HISTORY, [names.stored_subject(run_id) for run_id in run_ids])
-        return {one.subject.rpartition(".")[2] for one in found}
+        """Those of these runs that have a history, here or in the archive."""
+        found = (await self.last_of(run_ids)).keys()
+        return {*found, *await self.archive.among([run_id for run_id in run_ids if run_id not in found])}
+
+    async def _used(self, run_ids: Sequence[str]) -> set[str]:
+        """As `begun`, where runs are archived. Elsewhere the broker finds out, as it refuses to append."""
+        return await self.begun(run_ids) if await self.archive.in_use() else set()
+
+    async def _check_unused(self, run_ids: Sequence[str]) -> None:
+        if used := await self._used(run_ids):
+            raise Conflict(f"run {min(used)} exists already")
 
     async def moved(self, run_ids: Sequence[str], after: int, until: int) -> list[str]:
         """Those of these runs that have an event beyond the sequence `after`, up to `until`; all of them when that is
@@ -193,12 +229,13 @@ class History:
         Returns the sequence of `scheduled`, or a later one. Raises Conflict for a history that is not empty, perhaps
         because of this same call; Unavailable (outcome unknown).
         """
+        await self._check_unused([scheduled.run_id])
         at = {
             SCHEDULE: f"@at {scheduled.payload.run_at}",
             SCHEDULE_TARGET: names.history_subject(started.run_id),
         }
-        first = _message(scheduled, uuid4().hex, {EXPECT_SEQ: "0"})
-        later = _message(started, uuid4().hex, at)._replace(subject=names.start_subject(started.run_id))
+        first = message(scheduled, uuid4().hex, {EXPECT_SEQ: "0"})
+        later = message(started, uuid4().hex, at)._replace(subject=names.start_subject(started.run_id))
         seq = await self._batches.join([first, later]) or await self.last_seq() + 1
         return self._saw(seq - 1)  # the later one is no event yet
 
@@ -213,19 +250,19 @@ class History:
         mark = uuid4().hex
         while True:
             stored = await self.read(event.run_id)
-            if _is_among(mark, stored):  # the answer to an earlier try got lost
+            if is_among(mark, stored):  # the answer to an earlier try got lost
                 return True
             if await self._reader.one(names.HISTORY, names.start_subject(event.run_id)) is None:
                 return False
             expected = {MSG_ID: mark, EXPECT_SEQ: str(stored[-1].seq if stored else 0)}
             with suppress(Conflict):
-                await self._append(event, {**_taking_back(event.run_id), **expected})
+                await self._append(event, {**taking_back(event.run_id), **expected})
                 return True
 
     async def cancel_all(self, events: Sequence[WorkflowCancelled]) -> None:
         """Append up to 1,000 events, and remove the scheduled starts of these runs, all or none. Raises Unavailable."""
         batch = uuid4().hex  # a cancellation of one of the runs alone must not pass for a repeat of this batch
-        await self._store_all([_message(event, batch, _taking_back(event.run_id)) for event in events])
+        await self._store_all([message(event, batch, taking_back(event.run_id)) for event in events])
 
     async def _append(self, event: Event, headers: dict[str, str]) -> int:
         return await self._publish(event.run_id, encode(event), headers)
@@ -242,15 +279,34 @@ class History:
         """The run's stored events after a sequence, in order. An unknown run has none."""
         return await self._reader.subject(names.HISTORY, names.stored_subject(run_id), after + 1)
 
-    def pages(self, run_id: str, after: int = 0, ahead_to: int = 0) -> AsyncGenerator[list[Stored]]:
-        """As `read`, a page at a time, so that little of it is in memory; up to `ahead_to` the next page is on its way
-        meanwhile."""
-        return self._reader.pages(names.HISTORY, names.stored_subject(run_id), after + 1, ahead_to)
+    def pages(
+        self, run_id: str, after: int = 0, ahead_to: int = 0, *, by_index: bool = True
+    ) -> AsyncGenerator[list[Stored]]:
+        """The run's events after a sequence, in order, those in the archive included, a page at a time, so that little
+        of it is in memory; up to `ahead_to` the next page is on its way meanwhile. Marks of the archive are among them.
+
+        Without `by_index` a run of which nothing is left in the history has no events, and nothing is looked for.
+        """
+        history = self._reader.pages(names.HISTORY, names.stored_subject(run_id), after + 1, ahead_to)
+        return whole_pages(self.archive, run_id, after, history, self._stored_at, by_index=by_index)
 
     async def at(self, run_id: str, seq: int) -> Stored | None:
-        """The run's event with this stream sequence, or None."""
-        found = await self._reader.at(names.HISTORY, seq)
-        return found if found is not None and found.subject == names.stored_subject(run_id) else None
+        """The run's event with this stream sequence, here or in the archive, or None."""
+        found = await self._stored_at(seq)
+        if found is not None:
+            return found if found.subject == names.stored_subject(run_id) else None
+        archived = await self.archived(run_id)
+        return None if archived is None else archived.at(seq)
+
+    async def archived(self, run_id: str) -> ArchivedRun | None:
+        """What the archive has of the run, if anything. Raises Unavailable as long as that is not known."""
+        if not await self.archive.in_use():
+            return None
+        first = await self._reader.next(names.HISTORY, names.stored_subject(run_id), 1)
+        return await archived_part(self.archive, run_id, [] if first is None else [first], by_index=True)
+
+    async def _stored_at(self, seq: int) -> Stored | None:
+        return await self._reader.at(names.HISTORY, seq)
 
     async def last(self, run_id: str) -> Stored | None:
         """The run's last event, or None. Faster than to look for events after a sequence that is the last one."""
@@ -269,9 +325,9 @@ class History:
         found = await self._reader.last(names.HISTORY, [names.stored_subject(run_id) for run_id in run_ids])
         return {one.subject.rpartition(".")[2]: one for one in found}
 
-    async def surely_last_of(self, run_ids: Sequence[str]) -> dict[str, Stored]:
-        """As `last_of`, never out of date: of none of the runs in a cluster, where a copy may answer."""
-        return {} if await self._reader.leaders.needed(names.HISTORY) else await self.last_of(run_ids)
+    async def surely_last_of(self, run_ids: Sequence[str]) -> dict[str, Stored] | None:
+        """As `last_of`, never out of date: None in a cluster, where a copy may answer."""
+        return None if await self._reader.leaders.needed(names.HISTORY) else await self.last_of(run_ids)
 
     async def run_ids(self) -> list[str]:
         """The ids of all runs that have a history. Raises Unavailable."""
@@ -346,19 +402,3 @@ class History:
         not woken for each event. `begin` starts the run: the first batch is empty then, and comes when it is started.
         """
         return batches(self._broker, self._reader, run_id, 0, wakes, begin)
-
-
-def _is_among(mark: str, stored: Sequence[Stored]) -> bool:
-    """Whether one of these messages has this id. Equal content is not enough: another client may have sent the same."""
-    return any(mark.encode() in one.headers for one in stored)
-
-
-def _message(event: Event, batch: str | None = None, headers: Mapping[str, str] = {}) -> Message:
-    """A message for `batch`, with an id of its own if the event is protected from repeats by other means."""
-    message_id = message_ids.of_event(event) if batch is None else f"{message_ids.of_event(event)}.{batch}"
-    return Message(names.history_subject(event.run_id), encode(event), message_id, headers)
-
-
-def _taking_back(run_id: str) -> dict[str, str]:
-    """Headers of an event that remove the run's schedule, if there is one, as the broker does when it fires."""
-    return {SCHEDULER: names.start_subject(run_id), SCHEDULE_NEXT: "purge"}

@@ -86,6 +86,7 @@ def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
         _stream(settings, names.AUDIT, audit),
         _stream(settings, names.REFUSALS, refusals),
         _stream(settings, names.TELEMETRY, telemetry),
+        _stream(settings, names.ARCHIVE, {"subjects": [names.ARCHIVED]}),
         _said(settings, names.LOGS, "log"),
         _said(settings, names.CHUNKS, "stream"),
         _progress(settings),

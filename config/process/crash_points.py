@@ -36,6 +36,8 @@ Point: TypeAlias = Literal[
     "shard.left",
     "run.data_removed",
     "shard.run_removed",
+    "run.snapshot_put_away",
+    "shard.run_put_away",
     # A wait for an event: what ends it, and how far it has seen the events
     "event_wait.found",
     "event_wait.received",
@@ -85,6 +87,10 @@ Point: TypeAlias = Literal[
     "step.overridden",
     "runs.paused",
     "runs.removed",
+    # Archiving: what is stored before anything goes, and the way back
+    "archive.stored",
+    "archive.marked",
+    "run.brought_back",
     "rerun.planned",
     "runs.rerun",
     "signal.stored",

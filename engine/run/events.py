@@ -104,7 +104,10 @@ class WorkflowFailed(_Event, frozen=True, omit_defaults=True, kw_only=True, tag=
 
 
 class WorkflowRemoved(_Event, frozen=True, omit_defaults=True, kw_only=True, tag="workflow.removed"):
-    """From here on the run, which has ended, is not there any more: what is stored of it goes. Nothing follows."""
+    """From here on the run, which has ended, is not there any more: what is stored of it goes. Nothing follows.
+    `archived` are the messages of the archive that have it."""
+
+    archived: tuple[int, ...] = ()
 
 
 class _DeliveryEvent(_StepEvent, frozen=True, omit_defaults=True, kw_only=True):

@@ -33,6 +33,7 @@ SAMPLES: Mapping[str, str] = {
     "history_max_age": "7d12h",
     "history_max_bytes": "5GiB",
     "runs_max_age": "1500ms",
+    "archive_after": "7d",
     "shards": "7",
     "http_workers": "9",
     "api_token": "a",

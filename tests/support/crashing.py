@@ -67,13 +67,12 @@ class Outcome(NamedTuple):
 class Place:
     """A service and a worker, with a directory of tickets to die. Owned by a test module, by way of `place`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **settings: object) -> None:
         self._tickets = directory / "points"
         self._tickets.mkdir()
         environ = {VARIABLE: str(self._tickets)}
-        self.service = Service(
-            directory, environ, INSTANT_RESTARTS, shards=2, http_workers=1, bridge_token=TOKEN, webhook_secret=SECRET
-        )
+        more = {"shards": 2, "http_workers": 1, "bridge_token": TOKEN, "webhook_secret": SECRET, **settings}
+        self.service = Service(directory, environ, INSTANT_RESTARTS, **more)
         self._environ = {**self.service.environ, **environ}
         self._worker: subprocess.Popen[bytes] | None = None
         self._stopping = False
@@ -206,9 +205,9 @@ class World(NamedTuple):
 
 
 @contextmanager
-def place(directory: Path) -> Iterator[Place]:
-    """A service that is ready, for the time of the block; it ends with its worker."""
-    found = Place(directory)
+def place(directory: Path, **settings: object) -> Iterator[Place]:
+    """A service with these settings that is ready, for the time of the block; it ends with its worker."""
+    found = Place(directory, **settings)
     with found.service:
         try:
             yield found

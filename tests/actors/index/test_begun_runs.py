@@ -36,9 +36,11 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     pages = History.pages
 
-    def noted(self: History, run_id: str, after: int = 0, ahead_to: int = 0) -> AsyncGenerator[list[Stored]]:
+    def noted(
+        self: History, run_id: str, after: int = 0, ahead_to: int = 0, *, by_index: bool = True
+    ) -> AsyncGenerator[list[Stored]]:
         found.append(run_id)
-        return pages(self, run_id, after, ahead_to)
+        return pages(self, run_id, after, ahead_to, by_index=by_index)
 
     monkeypatch.setattr(History, "pages", noted)
     return found

@@ -1,0 +1,119 @@
+"""Which runs are archived, and where: a table of the run index, and the rows of such runs.
+
+Of a run that was archived more than once, the message with more of its history counts; of two with the same, the first.
+The other one is listed as superseded until somebody has removed it from the archive.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from penstock.actors.index.queries import Place
+from penstock.actors.index.rows import Row, label_texts
+from penstock.broker.archive.archived_runs import ArchivedRun
+from penstock.engine.run.state import RUN_ENDED
+
+SCHEMA = """
+CREATE TABLE archived (run_id BLOB PRIMARY KEY, seq INTEGER NOT NULL, last_seq INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE superseded (seq INTEGER PRIMARY KEY);
+CREATE TABLE archive (seq INTEGER NOT NULL);
+INSERT INTO archive VALUES (0);
+"""
+PAGE = 500  # runs
+ENDED = """
+SELECT created_us, run_id, status_seq FROM runs
+WHERE status = ? AND (created_us, run_id) > (?, ?) AND created_us < ?
+AND coalesce(started_us + took_us, created_us) < ?
+ORDER BY created_us, run_id LIMIT ?
+"""
+NOTED = "SELECT run_id, seq FROM archived WHERE run_id > ? AND seq > ? ORDER BY run_id LIMIT ?"
+OF_RUN = "SELECT seq, last_seq FROM archived WHERE run_id = ?"
+
+FIRST: Place = (-(2**62), "")
+
+
+class Archived(NamedTuple):
+    """The message of the archive that has a run, and the last sequence of the run's history that is in it."""
+
+    run_id: str
+    seq: int
+    last_seq: int
+
+
+def row_of(run: ArchivedRun) -> Row:
+    """The row of an archived run."""
+    head = run.head
+    labels = label_texts(head.labels, head.trigger)
+    known = (head.workflow, head.status, head.created_us, 0, run.last_seq, head.rerun_of, head.parent, labels)
+    return Row(run.run_id, *known, head.started_us, head.took_us)
+
+
+def add(db: sqlite3.Connection, found: Sequence[Archived], upto: int) -> None:
+    """Note these runs, and that the archive is read up to this message. Belongs to the transaction of the rows."""
+    known = {one.run_id: one for one in _among(db, [one.run_id for one in found])}
+    superseded = []
+    for one in found:
+        other = known.get(one.run_id)
+        if other is not None and other.seq != one.seq:
+            kept = max(other, one, key=lambda each: (each.last_seq, -each.seq))
+            superseded.append((one if kept is other else other).seq)
+            one = kept
+        known[one.run_id] = one
+    rows = [(bytes.fromhex(one.run_id), one.seq, one.last_seq) for one in known.values()]
+    db.executemany("INSERT OR REPLACE INTO archived VALUES (?, ?, ?)", rows)
+    db.executemany("INSERT OR IGNORE INTO superseded VALUES (?)", [(seq,) for seq in superseded])
+    db.execute("UPDATE archive SET seq = ?", (upto,))
+
+
+def forget(db: sqlite3.Connection, run_ids: Iterable[str]) -> None:
+    """Delete what is noted of these runs."""
+    ids = [(bytes.fromhex(run_id),) for run_id in run_ids if _is_hex(run_id)]
+    db.executemany("DELETE FROM archived WHERE run_id = ?", ids)
+
+
+def forget_superseded(db: sqlite3.Connection, seqs: Iterable[int]) -> None:
+    db.executemany("DELETE FROM superseded WHERE seq = ?", [(seq,) for seq in seqs])
+
+
+def places(db: sqlite3.Connection, run_ids: Iterable[str]) -> dict[str, int]:
+    """The messages of those of these runs that are archived."""
+    return {one.run_id: one.seq for one in _among(db, run_ids)}
+
+
+def read_upto(db: sqlite3.Connection) -> int:
+    """The message up to which the archive is read."""
+    return int(db.execute("SELECT seq FROM archive").fetchone()[0])
+
+
+def superseded(db: sqlite3.Connection) -> list[int]:
+    return [seq for (seq,) in db.execute("SELECT seq FROM superseded")]
+
+
+def ended(db: sqlite3.Connection, after: Place, before_us: int) -> tuple[list[str], Place | None]:
+    """Runs that ended before this time by their rows and are not archived as they are, of those behind a place by their
+    creation; and the place up to which they were looked for, None: to the end."""
+    rows = [row for status in RUN_ENDED for row in db.execute(ENDED, (status, *after, before_us, before_us, PAGE))]
+    rows.sort()
+    rows = rows[:PAGE]
+    known = {one.run_id: one.last_seq for one in _among(db, [run_id for _, run_id, _ in rows])}
+    run_ids = [run_id for _, run_id, seq in rows if seq > known.get(run_id, -1)]
+    return run_ids, rows[-1][:2] if len(rows) == PAGE else None
+
+
+def noted(db: sqlite3.Connection, after: str, since: int) -> list[tuple[str, int]]:
+    """Archived runs and their messages, of ids behind this one, and messages behind that one, in the order of ids."""
+    return [(run_id.hex(), seq) for run_id, seq in db.execute(NOTED, (bytes.fromhex(after), since, PAGE))]
+
+
+def _among(db: sqlite3.Connection, run_ids: Iterable[str]) -> list[Archived]:
+    found = ((run_id, db.execute(OF_RUN, (bytes.fromhex(run_id),)).fetchone()) for run_id in run_ids if _is_hex(run_id))
+    return [Archived(run_id, *row) for run_id, row in found if row is not None]
+
+
+def _is_hex(run_id: str) -> bool:
+    try:
+        return bytes.fromhex(run_id).hex() == run_id
+    except ValueError:
+        return False

@@ -1,0 +1,167 @@
+"""Archiving: moves the histories of runs that ended long ago into the archive, each as one message.
+
+The message is stored and read back first. Then a mark is appended to the history, only if nothing else was appended
+since it was read: so of an archiving and a replay at the same time one succeeds, and the other finds out. From the mark
+on the run is in the archive, and its shard deletes what is in the history. Whoever dies in between leaves both, and the
+next round, or the next owner, goes on. Two that archive the same run store it twice; the index notes one of the two as
+superseded, and only what is noted so is removed from the archive here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+from penstock.actors.control.bulk import chunks
+from penstock.actors.control.run_operations import now
+from penstock.actors.index.archived import FIRST
+from penstock.actors.index.file import IndexFile
+from penstock.actors.index.queries import Place
+from penstock.actors.index.run_index import RunIndex
+from penstock.actors.maintenance.archivable import Archivable, archivable
+from penstock.actors.maintenance.rounds import Throttle, repeat_rounds, unthrottled
+from penstock.broker.archive.archived_runs import ARCHIVED_START, ArchivedAt, RunArchived, encode_archive_mark
+from penstock.broker.store import Store
+from penstock.config.limits import MIB
+from penstock.config.logging import get_logger
+from penstock.config.process.background import all_of
+from penstock.config.process.crash_points import reached
+from penstock.engine.errors import Conflict
+
+EVERY_S = 10.0
+SHARE_MAX = 0.1  # of the time of a process of low priority: it must keep up with the runs that end
+SHORT_US = 3_600_000_000  # runs that took longer are found when all are looked through
+ALL_EVERY_S = 3600.0
+TOGETHER_BYTES_MAX = 4 * MIB
+PUT_AWAY_S_MAX, PUT_AWAY_POLL_S = 2.0, 0.02  # a shard may be away: it does so later
+
+log = get_logger()
+
+
+async def apply_archiving(store: Store, index: Path, after_s: float | None) -> None:
+    """Archive runs that ended so long ago, for ever, every EVERY_S or sooner; without a time, only tidy up what was
+    archived. `index` is the run index's file."""
+    archiver = Archiver(store, index)
+
+    async def check(throttle: Throttle) -> None:
+        if not await store.archive.in_use():
+            return
+        await archiver.remove_superseded()
+        if after_s is not None:
+            await archiver.archive(await store.history.now() - after_s, throttle)
+
+    await repeat_rounds("archiving", check, min(EVERY_S, after_s or EVERY_S), share_max=SHARE_MAX)
+
+
+class Archiver:
+    """Remembers up to where everything is looked through, so that a round reads what is new."""
+
+    def __init__(self, store: Store, index: Path) -> None:
+        self._store, self._index = store, index
+        self._all_at, self._before_us = -math.inf, 0
+        self._settled = 0
+
+    async def archive(self, ended_before: float, throttle: Throttle = unthrottled) -> int:
+        """Archive the runs that ended before this time (of the broker, s since the epoch). Returns how many. Raises
+        Unavailable (it may be repeated)."""
+        begun, before_us = time.monotonic(), int(ended_before * 1e6)
+        looks_at_all = begun - self._all_at > ALL_EVERY_S
+        after: Place | None = FIRST if looks_at_all else (self._before_us - SHORT_US, "")
+        with closing(RunIndex(self._index)) as index:
+            done = await self._finish(index, ended_before, throttle)
+            while after is not None:
+                run_ids, after = index.to_archive(after, before_us)
+                done += await self._archive(index, run_ids, ended_before, throttle)
+        self._before_us = before_us
+        if looks_at_all:
+            self._all_at = begun
+        if done:
+            log.info("runs_archived", runs=done)
+        return done
+
+    async def remove_superseded(self) -> None:
+        """Remove messages from the archive whose runs it has in others."""
+        with closing(RunIndex(self._index)) as index:
+            seqs = index.superseded()
+        if seqs:
+            await self._store.archive.remove(seqs)
+            with closing(IndexFile(self._index)) as file:
+                file.forget_superseded(seqs)
+
+    async def _finish(self, index: RunIndex, ended_before: float, throttle: Throttle) -> int:
+        """Go on with what was stored in the archive, and may still stand in the history: somebody died, or an event
+        came in between."""
+        done, after = 0, ""
+        _, upto = index.archived(())
+        while noted := index.noted_archived(after, self._settled):
+            run_ids = [run_id for run_id, _ in noted]
+            done += await self._archive(index, run_ids, ended_before, throttle)
+            after = run_ids[-1]
+        self._settled = upto
+        return done
+
+    async def _archive(self, index: RunIndex, run_ids: Sequence[str], ended_before: float, throttle: Throttle) -> int:
+        """Archive those of these runs that can be. They are read together, and then removed: the broker reads a block
+        of its stream anew for whoever reads from it behind a removal."""
+        done, found, size = 0, list[Archivable](), 0
+        for chunk in chunks(run_ids):
+            await throttle()
+            more = await archivable(self._store, chunk, ended_before)
+            found, size = found + more, size + sum(len(one.body) for one in more)
+            if size > TOGETHER_BYTES_MAX:
+                done += await self._store_all(index, found)
+                found, size = [], 0
+        return done + await self._store_all(index, found)
+
+    async def _store_all(self, index: RunIndex, runs: Sequence[Archivable]) -> int:
+        places, _ = index.archived([one.run_id for one in runs])
+        done = await archive_runs(self._store, runs, places)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PUT_AWAY_S_MAX):
+                await self._put_away(runs)
+        return done
+
+    async def _put_away(self, runs: Sequence[Archivable]) -> None:
+        """Return when the shards have removed what is in the archive."""
+        left = [one.run_id for one in runs]
+        while left:
+            last = await self._store.history.last_of(left)
+            left = [run_id for run_id, stored in last.items() if stored.data.startswith(ARCHIVED_START)]
+            await asyncio.sleep(PUT_AWAY_POLL_S if left else 0)
+
+
+async def archive_runs(store: Store, runs: Sequence[Archivable], places: Mapping[str, int] = {}) -> int:
+    """Store these runs in the archive, then say so in their histories. Returns how many are archived now. `places` are
+    messages that may have one of them already. Raises Unavailable (it may be repeated)."""
+    stored = await all_of(_stored(store, run, places.get(run.run_id)) for run in runs)
+    reached("archive.stored")
+    at = now()
+    marked = await all_of(_marked(store, run, seq, at) for run, seq in zip(runs, stored, strict=True) if seq)
+    reached("archive.marked")
+    return sum(marked)
+
+
+async def _stored(store: Store, run: Archivable, place: int | None) -> int:
+    """The message that has the run: the one of an earlier try, or a new one, which was read back. 0: it is not there as
+    it was sent."""
+    if place is not None and await store.archive.body(place) == run.body:
+        return place
+    seq = await store.archive.put(run.body)
+    if await store.archive.body(seq) == run.body:
+        return seq
+    log.error("archived_run_not_stored", run_id=run.run_id, seq=seq)
+    return 0
+
+
+async def _marked(store: Store, run: Archivable, seq: int, at: str) -> bool:
+    """Say in the history that the run is in the archive. False: something was appended since it was read."""
+    mark = RunArchived(run_id=run.run_id, timestamp=at, payload=ArchivedAt(seq))
+    try:
+        await store.history.mark(run.run_id, encode_archive_mark(mark), run.last_seq)
+    except Conflict:
+        return False
+    return True

@@ -1,0 +1,428 @@
+"""Archiving over a real broker: a run that ended long ago is one message, and everything works on it as before."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from penstock.actors.control import bulk, rerunning, run_operations, step_operations
+from penstock.actors.control.rerunning import RerunWish
+from penstock.actors.control.watch import Watched
+from penstock.actors.imports.reading import read, read_at, read_many
+from penstock.actors.index.file import index_path
+from penstock.actors.index.follower import follow
+from penstock.actors.index.run_index import RunIndex
+from penstock.actors.maintenance import archiving
+from penstock.actors.maintenance.archivable import archivable
+from penstock.actors.maintenance.archiving import Archiver, archive_runs
+from penstock.actors.maintenance.pruning import prune
+from penstock.actors.ownership.membership import new_member
+from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs.loading import load, load_many
+from penstock.broker import names
+from penstock.broker.archive import whole_histories
+from penstock.broker.archive.archived_runs import is_archive_mark
+from penstock.broker.nats.direct import Stored
+from penstock.broker.store import Store, open_store
+from penstock.broker.worker_messages import TaskPayload
+from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import Conflict, NotFound, Unavailable
+from penstock.engine.run.event_payloads import SignalRef
+from penstock.engine.run.events import SignalReceived
+from penstock.engine.run.state import RunStatus, to_snapshot
+from tests.support.waiting import until
+from tests.support.world import Echo, chain, echo, ended, register, start
+
+FOLD = partial(load_many, by_index=False)
+
+
+class World:
+    """A store that finds archived runs in an index, and whoever archives."""
+
+    def __init__(self, store: Store, path: Path) -> None:
+        self.store, self.path = store, path
+        self.index = RunIndex(path)
+        self.archiver = Archiver(store, path)
+        store.archive.places = self.index.archived
+        store.archive.after_s = 1.0
+        store.archive._used = True
+
+    async def archive(self) -> int:
+        """Archive every run that has ended, and wait until their shard has put them away."""
+        await self.caught_up()
+        before = await self.store.history.now() + 1
+        done = await self.archiver.archive(before)
+        await self.put_away()
+        return done
+
+    async def put_away(self) -> None:
+        """Return when no history ends with a mark, and the index knows it."""
+        await until(self._is_put_away)
+        await self.caught_up()
+
+    async def caught_up(self) -> None:
+        assert await self.index.caught_up(await self.store.history.last_seq(), 20)
+        tip = await self.store.archive.tip()
+        await until(lambda: asyncio.to_thread(lambda: self.index.archived(())[1] >= tip))
+
+    async def _is_put_away(self) -> bool:
+        last = await self.store.history.last_of(await self.store.history.run_ids())
+        return not any(one.data.startswith(b'{"type":"workflow.archived"') for one in last.values())
+
+
+@pytest.fixture
+async def world(store: Store, broker_settings: BrokerSettings, tmp_path: Path) -> AsyncIterator[World]:
+    path = index_path(tmp_path)
+    async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")):
+        following = asyncio.create_task(follow(own, path, FOLD))
+        found = World(store, path)
+        own.archive.places, own.archive._used = found.index.archived, True
+        yield found
+        following.cancel()
+        found.index.close()
+
+
+async def completed(store: Store, name: str, runs: int = 1, steps: int = 3, value: bytes = b'{"n":1}') -> list[str]:
+    definition, digest = await register(store, chain(name, steps))
+    async with echo(store, f"{name}.echo"):
+        run_ids = await run_operations.start_all(store, definition, digest, [Raw(value)] * runs)
+        for run_id in run_ids:
+            await ended(store, run_id)
+    return run_ids
+
+
+async def failed(store: Store, name: str) -> str:
+    async def fail(worker: Echo, task: TaskPayload) -> None:
+        if task.step_id == "s1":
+            await worker.fail(task, "no", "non_retriable")
+        else:
+            await worker.complete(task)
+
+    async with echo(store, f"{name}.echo", fail):
+        run_id = await start(store, chain(name, 3), b'"in"')
+        await ended(store, run_id)
+    return run_id
+
+
+async def events(store: Store, run_id: str) -> list[tuple[int, float, bytes]]:
+    return [
+        (one.seq, one.at, one.data)
+        async for page in store.history.pages(run_id)
+        for one in page
+        if not is_archive_mark(one.data)
+    ]
+
+
+async def is_gone(store: Store, run_id: str) -> bool:
+    return await store.history.last(run_id) is None and await store.runs.get(run_id) is None
+
+
+async def test_an_archived_run_is_one_message_and_reads_as_before(store: Store, world: World) -> None:
+    run_ids = await completed(store, "plain", 3)
+    before = {run_id: (await read(store, run_id), await events(store, run_id)) for run_id in run_ids}
+    await world.caught_up()
+    listed = world.index.query().run_ids
+    tip = await store.archive.tip()
+    assert await world.archive() >= 3
+    assert await store.archive.tip() >= tip + 3
+    for run_id, (run, history) in before.items():
+        assert await is_gone(store, run_id)
+        assert to_snapshot(run) == to_snapshot(await read(store, run_id))
+        assert history == await events(store, run_id)
+        assert history[0][0] == await store.history.first_seq(run_id)
+        middle = history[len(history) // 2][0]
+        assert (await store.history.at(run_id, middle)) is not None
+        assert (await read_at(store, run_id, middle)).status is RunStatus.RUNNING
+    assert listed == world.index.query().run_ids
+    assert {"completed": 3} == world.index.count("plain")
+    assert run_ids == [run.run_id for run in await read_many(store, run_ids)]
+    assert await world.archive() == 0
+
+
+async def test_a_large_output_of_an_archived_run_is_read_back(store: Store, world: World) -> None:
+    from penstock.actors.runs.outputs import output_of
+
+    value = b'"%b"' % (b"x" * 100_000)
+    (run_id,) = await completed(store, "large", value=value)
+    await world.archive()
+    assert await is_gone(store, run_id)
+    assert value == bytes(await output_of(store, await read(store, run_id), "s2"))
+
+
+async def test_a_new_index_has_archived_runs_from_the_archive_alone(
+    store: Store, world: World, broker_settings: BrokerSettings, tmp_path: Path
+) -> None:
+    run_ids = [*await completed(store, "anew", 2), await failed(store, "anew-failed")]
+    await world.archive()
+    path = index_path(tmp_path / "other")
+    async with open_store(broker_settings, "other") as own:
+        following = asyncio.create_task(follow(own, path, FOLD))
+        with closing(RunIndex(path)) as index:
+            await index.there(20)
+            assert await index.caught_up(await store.history.last_seq(), 20)
+            assert {"completed": 2} == index.count("anew")
+            assert {"failed": 1} == index.count("anew-failed")
+            assert world.index.query(limit=500).run_ids == index.query(limit=500).run_ids
+            assert world.index.archived(run_ids)[0] == index.archived(run_ids)[0]
+        following.cancel()
+
+
+async def test_a_run_is_not_said_to_be_missing_while_the_index_does_not_know(store: Store, world: World) -> None:
+    (run_id,) = await completed(store, "unknown")
+    await world.archive()
+    store.archive.places = lambda _: ({}, 0)
+    with pytest.raises(Unavailable, match="the run index has read 0 of"):
+        await read(store, run_id)
+    store.archive.places = world.index.archived
+    with pytest.raises(NotFound):
+        await read(store, "0" * 32)
+
+
+async def test_a_replay_brings_an_archived_run_back_and_it_is_archived_again(store: Store, world: World) -> None:
+    run_id = await failed(store, "again")
+    before = await events(store, run_id)
+    await world.archive()
+    assert await is_gone(store, run_id)
+    first = world.index.archived([run_id])[0][run_id]
+    await run_operations.replay(store, run_id)
+    async with echo(store, "again.echo"):
+        run = await ended(store, run_id)
+    assert run.status is RunStatus.COMPLETED
+    assert before == (await events(store, run_id))[: len(before)]
+    await world.caught_up()
+    assert {"completed": 1} == world.index.count("again")
+    after = await events(store, run_id)
+    assert await world.archive() == 1
+    assert await is_gone(store, run_id)
+    assert after == await events(store, run_id)
+    assert first in world.index.superseded()
+    await world.archiver.remove_superseded()
+    assert await store.archive.body(first) is None
+    assert first not in world.index.superseded()
+    assert (await read(store, run_id)).status is RunStatus.COMPLETED
+
+
+async def test_a_run_that_was_brought_back_needs_no_index_and_no_snapshot(store: Store, world: World) -> None:
+    run_id = await failed(store, "lead")
+    await world.archive()
+    await run_operations.replay(store, run_id)
+    store.archive.places = lambda _: ({}, 0)
+    await store.runs.purge(run_id)
+    run = (await load(store, run_id, by_index=False)).run
+    assert run is not None
+    assert not run.ended
+    assert "completed" == run.steps["s0"].status
+    assert run.resumes == 1
+
+
+async def test_steps_of_an_archived_run_are_retried_and_skipped(store: Store, world: World) -> None:
+    retried, skipped = await failed(store, "retried"), await failed(store, "skipped")
+    await world.archive()
+    assert (await step_operations.retry_step(store, retried, "s1")).resumed
+    assert "completed" == await step_operations.skip_step(store, skipped, "s1", Raw(b'"by hand"'))
+    async with echo(store, "retried.echo"), echo(store, "skipped.echo"):
+        assert RunStatus.COMPLETED is (await ended(store, retried)).status
+        assert RunStatus.COMPLETED is (await ended(store, skipped)).status
+
+
+async def test_bulk_replay_and_reruns_take_archived_runs(store: Store, world: World) -> None:
+    run_id = await failed(store, "bulk")
+    await world.archive()
+    assert [run_id] == [one.original_run_id for one in (await bulk.replay(store, [run_id], dry_run=True)).retried]
+    assert await is_gone(store, run_id)
+    wish = RerunWish(from_step="s1")
+    new = await rerunning.rerun(store, run_id, wish)
+    async with echo(store, "bulk.echo"):
+        run = await ended(store, new.run_id)
+    assert RunStatus.COMPLETED is run.status
+    assert b'"in"' == bytes(run.steps["s0"].output or b"")
+    assert [run_id] == [one.original_run_id for one in (await bulk.replay(store, [run_id], dry_run=False)).retried]
+
+
+async def test_what_cannot_be_done_to_an_ended_run_cannot_be_done_to_an_archived_one(
+    store: Store, world: World
+) -> None:
+    (run_id,) = await completed(store, "ended")
+    await world.archive()
+    with pytest.raises(Conflict, match="completed already"):
+        await run_operations.cancel(store, run_id)
+    with pytest.raises(Conflict, match="only a failed one"):
+        await run_operations.replay(store, run_id)
+    assert await is_gone(store, run_id)
+
+
+async def test_a_key_still_belongs_to_the_archived_run(store: Store, world: World) -> None:
+    definition, digest = await register(store, chain("keyed", 1))
+    async with echo(store, "keyed.echo"):
+        first = await run_operations.begin(store, definition, digest, Raw(b"1"), "key")
+        many = await run_operations.begin_all(store, definition, digest, [Raw(b"1")] * 3, "keys")
+        for run_id in (first.run_id, *many.run_ids):
+            await ended(store, run_id)
+    await world.archive()
+    again = await run_operations.begin(store, definition, digest, Raw(b"1"), "key")
+    assert (first.run_id, first.seq, False) == (again.run_id, again.seq, again.is_new)
+    assert many.run_ids == (await run_operations.begin_all(store, definition, digest, [Raw(b"1")] * 3, "keys")).run_ids
+    assert await is_gone(store, first.run_id)
+
+
+async def test_a_watcher_of_an_archived_run_sees_all_its_events(store: Store, world: World) -> None:
+    (run_id,) = await completed(store, "watched")
+    before = await events(store, run_id)
+    await world.archive()
+    watched = Watched(store, run_id)
+    seen = [one async for one in watched.events() if one is not None]
+    assert [seq for seq, _, _ in before] == [one.seq for one in seen]
+    await Watched(store, run_id).end()
+    with pytest.raises(NotFound):
+        await Watched(store, "1" * 32).end()
+
+
+async def test_a_late_event_changes_nothing_of_an_archived_run(store: Store, world: World) -> None:
+    (run_id,) = await completed(store, "late")
+    await world.archive()
+    before, letters = await read(store, run_id), await store.dead_letters.last_seq()
+    event = SignalReceived(run_id=run_id, timestamp=run_operations.now(), payload=SignalRef(name="x", size=1))
+    seq = await store.history.append(event)
+    (other,) = await completed(store, "later")  # its partition or another: the shard has gone on
+    assert before.status is (await read(store, run_id)).status
+    assert seq == (await events(store, run_id))[-1][0]
+    assert [run_id] == [run.run_id for run in await read_many(store, [run_id])]
+    assert letters == await store.dead_letters.last_seq()
+    assert await store.runs.get(run_id) is None
+    assert (await prune(store, world.index, [run_id])).pruned == [run_id]
+    assert other != run_id
+
+
+async def test_a_removed_run_goes_from_the_archive(store: Store, world: World) -> None:
+    run_ids = await completed(store, "pruned", 2)
+    back = await failed(store, "pruned-back")
+    await world.archive()
+    places = world.index.archived([*run_ids, back])[0]
+    await run_operations.replay(store, back)
+    async with echo(store, "pruned-back.echo"):
+        await ended(store, back)
+    await until(lambda: _has_ended_snapshot(store, back))
+    await world.caught_up()
+    done = await prune(store, world.index, [*run_ids, back])
+    assert {*run_ids, back} == {*done.pruned}
+    for run_id in (*run_ids, back):
+        await until(lambda run_id=run_id: _is_removed(store, places[run_id]))
+        with pytest.raises(NotFound):
+            await read(store, run_id)
+    await world.caught_up()
+    await until(lambda: asyncio.to_thread(lambda: not world.index.archived([*run_ids, back])[0]))
+    assert not {*run_ids, back} & {*world.index.query(limit=500).run_ids}
+
+
+async def _has_ended_snapshot(store: Store, run_id: str) -> bool:
+    entry = await store.runs.get(run_id)
+    return entry is not None and b'"status":"completed"' in entry.value
+
+
+async def _is_removed(store: Store, seq: int) -> bool:
+    return await store.archive.body(seq) is None
+
+
+async def test_what_was_stored_and_not_marked_is_finished_by_the_next_round(store: Store, world: World) -> None:
+    (run_id,) = await completed(store, "halfway")
+    (run,) = await archivable(store, [run_id], await store.history.now() + 1)
+    seq = await store.archive.put(run.body)  # and whoever did it dies
+    await world.caught_up()
+    assert not await is_gone(store, run_id)
+    assert RunStatus.COMPLETED is (await read(store, run_id)).status
+    await world.archive()
+    assert await is_gone(store, run_id)
+    assert seq == world.index.archived([run_id])[0][run_id]
+    assert seq not in world.index.superseded()
+
+
+async def test_of_two_that_archive_a_run_at_once_one_marks_it_and_nothing_is_lost(store: Store, world: World) -> None:
+    run_ids = await completed(store, "twice", 5)
+    before = {run_id: await events(store, run_id) for run_id in run_ids}
+    found = await archivable(store, run_ids, await store.history.now() + 1)
+    done = await asyncio.gather(archive_runs(store, found), archive_runs(store, found))
+    assert sum(done) == 5
+    await world.put_away()
+    await world.archiver.remove_superseded()
+    for run_id, history in before.items():
+        assert await is_gone(store, run_id)
+        assert history == await events(store, run_id)
+
+
+async def test_a_run_that_is_replayed_while_it_is_archived_goes_on(store: Store, world: World) -> None:
+    run_id = await failed(store, "raced")
+    (run,) = await archivable(store, [run_id], await store.history.now() + 1)
+    await run_operations.replay(store, run_id)
+    assert await archive_runs(store, [run]) == 0
+    async with echo(store, "raced.echo"):
+        assert RunStatus.COMPLETED is (await ended(store, run_id)).status
+    await until(lambda: _has_ended_snapshot(store, run_id))
+    whole = await events(store, run_id)
+    assert await world.archive() >= 1
+    assert await is_gone(store, run_id)
+    assert whole == await events(store, run_id)
+
+
+async def test_a_replay_of_a_run_that_is_archived_meanwhile_finds_out(store: Store, world: World) -> None:
+    run_id = await failed(store, "overtaken")
+    loaded = await load(store, run_id)
+    event = await run_operations.resumption(store, run_id, loaded)
+    await world.archive()
+    with pytest.raises(Conflict, match="just changed"):
+        await run_operations.resume(store, loaded, event)
+    assert RunStatus.FAILED is (await read(store, run_id)).status
+    await run_operations.replay(store, run_id)
+    async with echo(store, "overtaken.echo"):
+        assert RunStatus.COMPLETED is (await ended(store, run_id)).status
+
+
+async def test_a_history_that_goes_while_it_is_read_is_read_on_in_the_archive(
+    store: Store, world: World, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run_id,) = await completed(store, "meanwhile", steps=5)
+    whole = await events(store, run_id)
+    pages = store.reader.pages
+
+    async def cut(*args: object, **more: object) -> AsyncIterator[list[Stored]]:
+        async for page in pages(*args, **more):  # type: ignore[arg-type]
+            await world.archive()
+            yield page[:3]
+
+    async with open_store(broker_settings, "reader") as reading:
+        reading.archive.places, reading.archive._used = world.index.archived, True
+        monkeypatch.setattr(reading.reader, "pages", cut)
+        monkeypatch.setattr(whole_histories, "YOUNG_S", 0.0)
+        assert whole == await events(reading, run_id)
+        assert await is_gone(store, run_id)
+
+
+async def test_young_and_running_runs_stay_where_they_are(store: Store, world: World) -> None:
+    (young,) = await completed(store, "young")
+    parked = await start(store, chain("parked", 1))
+    await world.caught_up()
+    await world.archiver.archive(await store.history.now() - 3600)
+    assert not await archivable(store, [parked], await store.history.now() + 1)
+    assert not await is_gone(store, young)
+    assert await store.history.last(parked) is not None
+
+
+async def test_without_the_setting_nothing_is_archived_and_nobody_asks(store: Store, world: World) -> None:
+    store.archive._used = False
+    store.archive._asked_at = time.monotonic()
+    asked: list[Sequence[str]] = []
+    store.archive.places = lambda run_ids: (asked.append(list(run_ids)) or {}, 0)  # type: ignore[func-returns-value]
+    with pytest.raises(NotFound):
+        await read(store, "2" * 32)
+    assert not asked
+    assert archiving.EVERY_S > 0
+
+
+def test_the_subject_of_archived_runs_is_one() -> None:
+    assert names.ARCHIVED == "archived"
