@@ -21,7 +21,7 @@ CREATE TABLE superseded (seq INTEGER PRIMARY KEY);
 CREATE TABLE archive (seq INTEGER NOT NULL);
 INSERT INTO archive VALUES (0);
 """
-PAGE = 500  # runs
+PAGE = 5000  # runs
 ENDED = """
 SELECT created_us, run_id, status_seq FROM runs
 WHERE status = ? AND (created_us, run_id) > (?, ?) AND created_us < ?

@@ -13,10 +13,9 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import aclosing, closing, suppress
 from pathlib import Path
 
-from penstock.actors.control.bulk import chunks
 from penstock.actors.control.run_operations import now
 from penstock.actors.index.archived import FIRST
 from penstock.actors.index.file import IndexFile
@@ -38,6 +37,7 @@ SHORT_US = 3_600_000_000  # runs that took longer are found when all are looked 
 ALL_EVERY_S = 3600.0
 TOGETHER_BYTES_MAX = 4 * MIB
 PUT_AWAY_S_MAX, PUT_AWAY_POLL_S = 2.0, 0.02  # a shard may be away: it does so later
+LOOKED_AT = 50
 
 log = get_logger()
 
@@ -108,16 +108,18 @@ class Archiver:
         """Archive those of these runs that can be. They are read together, and then removed: the broker reads a block
         of its stream anew for whoever reads from it behind a removal."""
         done, found, size = 0, list[Archivable](), 0
-        for chunk in chunks(run_ids):
-            await throttle()
-            more = await archivable(self._store, chunk, ended_before)
-            found, size = found + more, size + sum(len(one.body) for one in more)
-            if size > TOGETHER_BYTES_MAX:
-                done += await self._store_all(index, found)
-                found, size = [], 0
+        async with aclosing(archivable(self._store, run_ids, ended_before)) as coming:
+            async for more in coming:
+                found, size = found + more, size + sum(len(one.body) for one in more)
+                if size > TOGETHER_BYTES_MAX:
+                    done += await self._store_all(index, found)
+                    found, size = [], 0
+                await throttle()
         return done + await self._store_all(index, found)
 
     async def _store_all(self, index: RunIndex, runs: Sequence[Archivable]) -> int:
+        if not runs:
+            return 0
         places, _ = index.archived([one.run_id for one in runs])
         done = await archive_runs(self._store, runs, places)
         with suppress(TimeoutError):
@@ -126,8 +128,8 @@ class Archiver:
         return done
 
     async def _put_away(self, runs: Sequence[Archivable]) -> None:
-        """Return when the shards have removed what is in the archive."""
-        left = [one.run_id for one in runs]
+        """Return when the shards have removed what is in the archive, judging by the last of these runs."""
+        left = [one.run_id for one in runs[-LOOKED_AT:]]
         while left:
             last = await self._store.history.last_of(left)
             left = [run_id for run_id, stored in last.items() if stored.data.startswith(ARCHIVED_START)]
@@ -137,24 +139,28 @@ class Archiver:
 async def archive_runs(store: Store, runs: Sequence[Archivable], places: Mapping[str, int] = {}) -> int:
     """Store these runs in the archive, then say so in their histories. Returns how many are archived now. `places` are
     messages that may have one of them already. Raises Unavailable (it may be repeated)."""
-    stored = await all_of(_stored(store, run, places.get(run.run_id)) for run in runs)
+    stored = await _stored(store, runs, places)
     reached("archive.stored")
     at = now()
-    marked = await all_of(_marked(store, run, seq, at) for run, seq in zip(runs, stored, strict=True) if seq)
+    marked = await all_of(_marked(store, run, stored[run.run_id], at) for run in runs if run.run_id in stored)
     reached("archive.marked")
     return sum(marked)
 
 
-async def _stored(store: Store, run: Archivable, place: int | None) -> int:
-    """The message that has the run: the one of an earlier try, or a new one, which was read back. 0: it is not there as
-    it was sent."""
-    if place is not None and await store.archive.body(place) == run.body:
-        return place
-    seq = await store.archive.put(run.body)
-    if await store.archive.body(seq) == run.body:
-        return seq
-    log.error("archived_run_not_stored", run_id=run.run_id, seq=seq)
-    return 0
+async def _stored(store: Store, runs: Sequence[Archivable], places: Mapping[str, int]) -> dict[str, int]:
+    """The messages that have these runs, all of them read back: those of an earlier try, and new ones."""
+    earlier = {run.run_id: seq for run in runs if (seq := places.get(run.run_id)) is not None}
+    found = {run_id: await store.archive.body(seq) for run_id, seq in earlier.items()}
+    stored = {run.run_id: earlier[run.run_id] for run in runs if found.get(run.run_id) == run.body}
+    others = [run for run in runs if run.run_id not in stored]
+    seqs = await all_of(store.archive.put(run.body) for run in others)
+    bodies = await store.archive.bodies(frozenset(seqs))
+    for run, seq in zip(others, seqs, strict=True):
+        if bodies.get(seq) == run.body:
+            stored[run.run_id] = seq
+        else:
+            log.error("archived_run_not_stored", run_id=run.run_id, seq=seq)
+    return stored
 
 
 async def _marked(store: Store, run: Archivable, seq: int, at: str) -> bool:

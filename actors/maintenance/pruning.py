@@ -71,7 +71,7 @@ async def _prune(
     runs |= {run.run_id: run for run in await load_many(store, others)}
     archived = await store.archive.among(run_ids)  # nothing is left for the shard to write of a run that is there only
     put_away = [run_id for run_id in archived if run_id in runs and run_id not in written]
-    written |= {run_id: runs[run_id] for run_id in put_away if (await load(store, run_id)).archived}
+    written |= {one: runs[one] for one in put_away if one not in last or (await load(store, one)).archived}
     needed = index.needed(run_ids) | _parents(index, runs)
     wanted = []
     for run_id in run_ids:

@@ -79,6 +79,13 @@ class Archive:
         found = await self._reader.at(names.ARCHIVE, seq)
         return None if found is None else found.data
 
+    async def bodies(self, seqs: Collection[int]) -> dict[int, bytes]:
+        """As `body`, of messages that were stored one after the other. Those that are gone are left out."""
+        if not seqs:
+            return {}
+        stored = self._reader.between(names.ARCHIVE, names.ARCHIVED, min(seqs), max(seqs))
+        return {one.seq: one.data async for one in stored if one.seq in seqs}
+
     async def remove(self, seqs: Collection[int]) -> None:
         """Remove these messages, those that are there. Raises Unavailable (it may be repeated)."""
         for seq in seqs:

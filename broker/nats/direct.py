@@ -107,7 +107,7 @@ class DirectReader:
             from_seq = following.seq + 1
         return found
 
-    async def between(self, stream: str, subject: str, from_seq: int, to_seq: int) -> AsyncIterator[Stored]:
+    async def between(self, stream: str, subject: str, from_seq: int, to_seq: int) -> AsyncGenerator[Stored]:
         """Messages under a literal subject (or wildcard) from one sequence to another, both included, in order.
 
         Little of it is in memory at a time. For a stream with copies each message is one request: use it for streams

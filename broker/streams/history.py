@@ -298,6 +298,10 @@ class History:
         archived = await self.archived(run_id)
         return None if archived is None else archived.at(seq)
 
+    def between(self, first: int, last: int) -> AsyncGenerator[Stored]:
+        """The events of all runs from one sequence to another, both included, in order."""
+        return self._reader.between(names.HISTORY, "history.>", first, last)
+
     async def archived(self, run_id: str) -> ArchivedRun | None:
         """What the archive has of the run, if anything. Raises Unavailable as long as that is not known."""
         if not await self.archive.in_use():

@@ -20,7 +20,7 @@ from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.maintenance import archiving
-from penstock.actors.maintenance.archivable import archivable
+from penstock.actors.maintenance.archivable import Archivable, archivable
 from penstock.actors.maintenance.archiving import Archiver, archive_runs
 from penstock.actors.maintenance.pruning import prune
 from penstock.actors.ownership.membership import new_member
@@ -82,11 +82,11 @@ async def world(store: Store, broker_settings: BrokerSettings, tmp_path: Path) -
     path = index_path(tmp_path)
     async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")):
         following = asyncio.create_task(follow(own, path, FOLD))
-        found = World(store, path)
-        own.archive.places, own.archive._used = found.index.archived, True
-        yield found
+        made = World(store, path)
+        own.archive.places, own.archive._used = made.index.archived, True
+        yield made
         following.cancel()
-        found.index.close()
+        made.index.close()
 
 
 async def completed(store: Store, name: str, runs: int = 1, steps: int = 3, value: bytes = b'{"n":1}') -> list[str]:
@@ -118,6 +118,11 @@ async def events(store: Store, run_id: str) -> list[tuple[int, float, bytes]]:
         for one in page
         if not is_archive_mark(one.data)
     ]
+
+
+async def found(store: Store, run_ids: list[str]) -> list[Archivable]:
+    """What can be archived of these runs."""
+    return [run async for runs in archivable(store, run_ids, await store.history.now() + 1) for run in runs]
 
 
 async def is_gone(store: Store, run_id: str) -> bool:
@@ -332,7 +337,7 @@ async def _is_removed(store: Store, seq: int) -> bool:
 
 async def test_what_was_stored_and_not_marked_is_finished_by_the_next_round(store: Store, world: World) -> None:
     (run_id,) = await completed(store, "halfway")
-    (run,) = await archivable(store, [run_id], await store.history.now() + 1)
+    (run,) = await found(store, [run_id])
     seq = await store.archive.put(run.body)  # and whoever did it dies
     await world.caught_up()
     assert not await is_gone(store, run_id)
@@ -346,8 +351,8 @@ async def test_what_was_stored_and_not_marked_is_finished_by_the_next_round(stor
 async def test_of_two_that_archive_a_run_at_once_one_marks_it_and_nothing_is_lost(store: Store, world: World) -> None:
     run_ids = await completed(store, "twice", 5)
     before = {run_id: await events(store, run_id) for run_id in run_ids}
-    found = await archivable(store, run_ids, await store.history.now() + 1)
-    done = await asyncio.gather(archive_runs(store, found), archive_runs(store, found))
+    runs = await found(store, run_ids)
+    done = await asyncio.gather(archive_runs(store, runs), archive_runs(store, runs))
     assert sum(done) == 5
     await world.put_away()
     await world.archiver.remove_superseded()
@@ -358,7 +363,7 @@ async def test_of_two_that_archive_a_run_at_once_one_marks_it_and_nothing_is_los
 
 async def test_a_run_that_is_replayed_while_it_is_archived_goes_on(store: Store, world: World) -> None:
     run_id = await failed(store, "raced")
-    (run,) = await archivable(store, [run_id], await store.history.now() + 1)
+    (run,) = await found(store, [run_id])
     await run_operations.replay(store, run_id)
     assert await archive_runs(store, [run]) == 0
     async with echo(store, "raced.echo"):
@@ -408,7 +413,7 @@ async def test_young_and_running_runs_stay_where_they_are(store: Store, world: W
     parked = await start(store, chain("parked", 1))
     await world.caught_up()
     await world.archiver.archive(await store.history.now() - 3600)
-    assert not await archivable(store, [parked], await store.history.now() + 1)
+    assert not await found(store, [parked])
     assert not await is_gone(store, young)
     assert await store.history.last(parked) is not None
 

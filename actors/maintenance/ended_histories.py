@@ -1,0 +1,66 @@
+"""Reads whole histories of runs that have ended, many at once.
+
+To find the events of one run costs the broker a search for each. Runs that were created one after the other stand close
+together, so what is stored from the first to the last of them is read as a whole, if most of it is theirs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+
+from penstock.broker.archive.archived_runs import archive_seq, is_archive_mark
+from penstock.broker.nats.direct import Stored
+from penstock.broker.streams.history import History
+from penstock.config.limits import MIB
+from penstock.engine.run.events import Malformed, WorkflowScheduled, WorkflowStarted, decode
+
+MESSAGES_MAX = 64  # that are read for each run: to look for one costs as much as to read so many
+READ_BYTES_MAX = 8 * MIB  # of one run: a larger one stays where it is
+TOGETHER_BYTES_MAX = 32 * MIB
+
+
+async def histories(history: History, ends: Mapping[str, int]) -> dict[str, list[Stored]]:
+    """The histories of those of these runs that were read together: whole ones, that end with these sequences. The
+    first of the runs was created first. Raises Unavailable."""
+    first = await history.first(next(iter(ends))) if len(ends) > 1 else None
+    if first is None or max(ends.values()) - first.seq > MESSAGES_MAX * len(ends):
+        return {}
+    found, size = defaultdict[str, list[Stored]](list), 0
+    async with aclosing(history.between(first.seq, max(ends.values()))) as stored:
+        async for one in stored:
+            run_id = one.subject.rpartition(".")[2]
+            if run_id in ends:
+                found[run_id].append(one)
+                size += len(one.data)
+            if size > TOGETHER_BYTES_MAX:
+                return {}
+    return {run_id: events for run_id, events in found.items() if _is_whole(events, ends[run_id])}
+
+
+async def whole_history(history: History, run_id: str, last_seq: int) -> list[Stored] | None:
+    """All events of the run, wherever they are, if they begin with its start, and its history ends with this sequence.
+    None also for a large one. Raises Unavailable."""
+    events: list[Stored] = []
+    size = last = 0
+    async with aclosing(history.pages(run_id, by_index=False)) as pages:
+        async for page in pages:
+            last = last if archive_seq(page[0]) else page[-1].seq
+            events += [event for event in page if not is_archive_mark(event.data)]
+            size += sum(len(event.data) for event in page)
+            if size > READ_BYTES_MAX:
+                return None
+    return events if last == last_seq and events and _begins(events[0]) else None
+
+
+def _is_whole(events: Sequence[Stored], last_seq: int) -> bool:
+    """Whether nothing of it is in the archive, or before what was read."""
+    return events[-1].seq == last_seq and _begins(events[0]) and not any(is_archive_mark(one.data) for one in events)
+
+
+def _begins(first: Stored) -> bool:
+    try:
+        return isinstance(decode(first.data), WorkflowStarted | WorkflowScheduled)
+    except Malformed:
+        return False
