@@ -52,7 +52,7 @@ EVENT_ID = "Event-Id"  # of an event: a repeat with the same id is the same even
 TRACE_PARENT = "traceparent"  # of an event: the span in which it was sent (W3C Trace Context)
 
 _OWNER_SEQ = re.compile(rb"\r\n%b: (\d{1,18})\r\n" % OWNER_SEQ.encode())
-ARCHIVED = "archived"  # the subject of all archived runs: one for each would take the broker's memory
+ARCHIVED = "penstock.archived"  # the subject of all archived runs: one for each would take the broker's memory
 
 RESTORED = "restored"  # in the metadata of a stream that was created again
 BRIDGE_FORWARD = "penstock.bridge.forward"  # with a front-end process's id: reports on the tasks that it has assigned

@@ -19,14 +19,12 @@ from penstock.actors.imports.reading import read, read_at, read_many
 from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow
 from penstock.actors.index.run_index import RunIndex
-from penstock.actors.maintenance import archiving
 from penstock.actors.maintenance.archivable import Archivable, archivable
 from penstock.actors.maintenance.archiving import Archiver, archive_runs
 from penstock.actors.maintenance.pruning import prune
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.loading import load, load_many
-from penstock.broker import names
 from penstock.broker.archive import whole_histories
 from penstock.broker.archive.archived_runs import is_archive_mark
 from penstock.broker.nats.direct import Stored
@@ -426,8 +424,3 @@ async def test_without_the_setting_nothing_is_archived_and_nobody_asks(store: St
     with pytest.raises(NotFound):
         await read(store, "2" * 32)
     assert not asked
-    assert archiving.EVERY_S > 0
-
-
-def test_the_subject_of_archived_runs_is_one() -> None:
-    assert names.ARCHIVED == "archived"
