@@ -1,7 +1,7 @@
 """Which runs are archived, and where: a table of the run index, and the rows of such runs.
 
-Of a run that was archived more than once, the message with more of its history counts; of two with the same, the first.
-The other one is listed as superseded until somebody has removed it from the archive.
+Of a run that was archived more than once, the message with more of its history counts; of two with the same, the later.
+The other one is listed as superseded until somebody has removed it from the archive, as is that of a removed run.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def add(db: sqlite3.Connection, found: Sequence[Archived], upto: int) -> None:
     for one in found:
         other = known.get(one.run_id)
         if other is not None and other.seq != one.seq:
-            kept = max(other, one, key=lambda each: (each.last_seq, -each.seq))
+            kept = max(other, one, key=lambda each: (each.last_seq, each.seq))
             superseded.append((one if kept is other else other).seq)
             one = kept
         known[one.run_id] = one
@@ -71,6 +71,11 @@ def forget(db: sqlite3.Connection, run_ids: Iterable[str]) -> None:
     """Delete what is noted of these runs."""
     ids = [(bytes.fromhex(run_id),) for run_id in run_ids if _is_hex(run_id)]
     db.executemany("DELETE FROM archived WHERE run_id = ?", ids)
+
+
+def supersede(db: sqlite3.Connection, run_ids: Iterable[str]) -> None:
+    """Note that nobody needs what the archive has of these runs, which were removed."""
+    db.executemany("INSERT OR IGNORE INTO superseded VALUES (?)", [(one.seq,) for one in _among(db, run_ids)])
 
 
 def forget_superseded(db: sqlite3.Connection, seqs: Iterable[int]) -> None:

@@ -224,6 +224,7 @@ class IndexFile:
         rows = {
             run_id: row for run_id, row in self._rows(run_ids).items() if row.status in RUN_ENDED or row.unconfirmed
         }
+        archived.supersede(self._db, run_ids)
         self._delete(rows)
         for run_id in rows:
             self._cached.pop(run_id, None)

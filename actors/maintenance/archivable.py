@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.actors.control.bulk import chunks
 from penstock.actors.index.file import instant_us
-from penstock.actors.maintenance.ended_histories import histories, whole_history
+from penstock.actors.maintenance.ended_histories import WholeHistory, histories, whole_history
 from penstock.actors.maintenance.pruning import is_old
 from penstock.actors.runs.loading import FINAL, load, snapshots
 from penstock.broker.archive.archived_runs import (
@@ -28,11 +28,13 @@ READS_AT_ONCE = 8
 
 
 class Archivable(NamedTuple):
-    """A run as the archive is to have it, if its history still ends with `last_seq`."""
+    """A run as the archive is to have it, if its history still ends with `last_seq`. The messages `former` of the
+    archive have a part of it."""
 
     run_id: str
     body: bytes
     last_seq: int
+    former: Collection[int] = ()
 
 
 async def archivable(store: Store, run_ids: Sequence[str], ended_before: float) -> AsyncGenerator[list[Archivable]]:
@@ -48,7 +50,7 @@ async def archivable(store: Store, run_ids: Sequence[str], ended_before: float) 
         if stored.at < ended_before and not is_archive_mark(stored.data)
     }
     here = [run_id for run_id in run_ids if run_id in last]
-    together = await histories(store.history, {run_id: last[run_id].seq for run_id in here})
+    together = await histories(store, {run_id: last[run_id].seq for run_id in here})
     for chunk in chunks(here):
         written = await snapshots(store, chunk)
         old = [run for run in written.values() if run.ended and is_old(run, last[run.run_id], ended_before)]
@@ -56,29 +58,29 @@ async def archivable(store: Store, run_ids: Sequence[str], ended_before: float) 
 
 
 async def _all_of_chunk(
-    store: Store, runs: Sequence[Run], last: Mapping[str, Stored], together: Mapping[str, Sequence[Stored]]
+    store: Store, runs: Sequence[Run], last: Mapping[str, Stored], together: Mapping[str, WholeHistory]
 ) -> list[Archivable]:
     gate = asyncio.Semaphore(READS_AT_ONCE)
 
     async def one(run: Run) -> Archivable | None:
         run_id, last_seq = run.run_id, last[run.run_id].seq
         async with gate:
-            events = together.get(run_id) or await whole_history(store.history, run_id, last_seq)
-            return None if events is None else await _archivable(store, run, events, last_seq)
+            whole = together.get(run_id) or await whole_history(store, run_id, last_seq)
+            return None if whole is None else await _archivable(store, run, whole, last_seq)
 
     return [found for found in await all_of(map(one, runs)) if found is not None]
 
 
-async def _archivable(store: Store, written: Run, events: Sequence[Stored], last_seq: int) -> Archivable | None:
+async def _archivable(store: Store, written: Run, whole: WholeHistory, last_seq: int) -> Archivable | None:
     run: Run | None = written
     if written.status not in FINAL:  # it may have been resumed
         run = (await load(store, written.run_id, by_index=False)).run
     if run is None or not run.ended or run.imported:
         return None
-    archived = ArchivedRun(run.run_id, _head(run), events)
+    archived = ArchivedRun(run.run_id, _head(run), whole.events)
     body = encode_archived(archived)
-    assert _places(decode_archived(body, 0).events) == _places(events), "it is read as it was written"
-    return None if len(body) > store.publisher.body_bytes_max else Archivable(run.run_id, body, last_seq)
+    assert _places(decode_archived(body, 0).events) == _places(whole.events), "it is read as it was written"
+    return None if len(body) > store.publisher.body_bytes_max else Archivable(run.run_id, body, last_seq, whole.former)
 
 
 def _places(events: Sequence[Stored]) -> list[tuple[int, float, bytes]]:

@@ -23,6 +23,7 @@ from penstock.actors.index.queries import Place
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.maintenance.archivable import Archivable, archivable
 from penstock.actors.maintenance.rounds import Throttle, repeat_rounds, unthrottled
+from penstock.actors.runs.putting_away import REMOVED_START
 from penstock.broker.archive.archived_runs import ARCHIVED_START, ArchivedAt, RunArchived, encode_archive_mark
 from penstock.broker.store import Store
 from penstock.config.limits import MIB
@@ -99,10 +100,20 @@ class Archiver:
         _, upto = index.archived(())
         while noted := index.noted_archived(after, self._settled):
             run_ids = [run_id for run_id, _ in noted]
+            await self._remove_removed(dict(noted))
             done += await self._archive(index, run_ids, ended_before, throttle)
             after = run_ids[-1]
         self._settled = upto
         return done
+
+    async def _remove_removed(self, places: Mapping[str, int]) -> None:
+        """Remove from the archive what was stored there while the run was removed: only its mark was refused."""
+        last = await self._store.history.last_of(list(places))
+        removed = [run_id for run_id, stored in last.items() if stored.data.startswith(REMOVED_START)]
+        if removed:
+            await self._store.archive.remove([places[run_id] for run_id in removed])
+            with closing(IndexFile(self._index)) as file:
+                file.forget(removed)
 
     async def _archive(self, index: RunIndex, run_ids: Sequence[str], ended_before: float, throttle: Throttle) -> int:
         """Archive those of these runs that can be. They are read together, and then removed: the broker reads a block
@@ -142,7 +153,9 @@ async def archive_runs(store: Store, runs: Sequence[Archivable], places: Mapping
     stored = await _stored(store, runs, places)
     reached("archive.stored")
     at = now()
-    marked = await all_of(_marked(store, run, stored[run.run_id], at) for run in runs if run.run_id in stored)
+    marks = [_mark(run, stored[run.run_id], places.get(run.run_id, 0), at) for run in runs if run.run_id in stored]
+    ends = {run.run_id: run.last_seq for run in runs}
+    marked = await all_of(_marked(store, mark, ends[mark.run_id]) for mark in marks)
     reached("archive.marked")
     return sum(marked)
 
@@ -163,11 +176,16 @@ async def _stored(store: Store, runs: Sequence[Archivable], places: Mapping[str,
     return stored
 
 
-async def _marked(store: Store, run: Archivable, seq: int, at: str) -> bool:
+def _mark(run: Archivable, seq: int, place: int, at: str) -> RunArchived:
+    """The mark that leads to this message. Earlier ones have no more of the run, if the mark is stored."""
+    former = tuple(sorted(one for one in {*run.former, place} if 0 < one < seq))
+    return RunArchived(run_id=run.run_id, timestamp=at, payload=ArchivedAt(seq, former))
+
+
+async def _marked(store: Store, mark: RunArchived, last_seq: int) -> bool:
     """Say in the history that the run is in the archive. False: something was appended since it was read."""
-    mark = RunArchived(run_id=run.run_id, timestamp=at, payload=ArchivedAt(seq))
     try:
-        await store.history.mark(run.run_id, encode_archive_mark(mark), run.last_seq)
+        await store.history.mark(mark.run_id, encode_archive_mark(mark), last_seq)
     except Conflict:
         return False
     return True

@@ -7,12 +7,14 @@ together, so what is stored from the first to the last of them is read as a whol
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
+from typing import NamedTuple
 
+from penstock.broker import names
 from penstock.broker.archive.archived_runs import archive_seq, is_archive_mark
 from penstock.broker.nats.direct import Stored
-from penstock.broker.streams.history import History
+from penstock.broker.store import Store
 from penstock.config.limits import MIB
 from penstock.engine.run.events import Malformed, WorkflowScheduled, WorkflowStarted, decode
 
@@ -21,14 +23,21 @@ READ_BYTES_MAX = 8 * MIB  # of one run: a larger one stays where it is
 TOGETHER_BYTES_MAX = 32 * MIB
 
 
-async def histories(history: History, ends: Mapping[str, int]) -> dict[str, list[Stored]]:
+class WholeHistory(NamedTuple):
+    """All events of a run, of which the messages `former` of the archive have some."""
+
+    events: Sequence[Stored]
+    former: Collection[int] = ()
+
+
+async def histories(store: Store, ends: Mapping[str, int]) -> dict[str, WholeHistory]:
     """The histories of those of these runs that were read together: whole ones, that end with these sequences. The
     first of the runs was created first. Raises Unavailable."""
-    first = await history.first(next(iter(ends))) if len(ends) > 1 else None
+    first = await store.history.first(next(iter(ends))) if len(ends) > 1 else None
     if first is None or max(ends.values()) - first.seq > MESSAGES_MAX * len(ends):
         return {}
     found, size = defaultdict[str, list[Stored]](list), 0
-    async with aclosing(history.between(first.seq, max(ends.values()))) as stored:
+    async with aclosing(store.reader.between(names.HISTORY, "history.>", first.seq, max(ends.values()))) as stored:
         async for one in stored:
             run_id = one.subject.rpartition(".")[2]
             if run_id in ends:
@@ -36,22 +45,23 @@ async def histories(history: History, ends: Mapping[str, int]) -> dict[str, list
                 size += len(one.data)
             if size > TOGETHER_BYTES_MAX:
                 return {}
-    return {run_id: events for run_id, events in found.items() if _is_whole(events, ends[run_id])}
+    return {run_id: WholeHistory(events) for run_id, events in found.items() if _is_whole(events, ends[run_id])}
 
 
-async def whole_history(history: History, run_id: str, last_seq: int) -> list[Stored] | None:
+async def whole_history(store: Store, run_id: str, last_seq: int) -> WholeHistory | None:
     """All events of the run, wherever they are, if they begin with its start, and its history ends with this sequence.
     None also for a large one. Raises Unavailable."""
-    events: list[Stored] = []
+    events, former = list[Stored](), set[int]()
     size = last = 0
-    async with aclosing(history.pages(run_id, by_index=False)) as pages:
+    async with aclosing(store.history.pages(run_id, by_index=False)) as pages:
         async for page in pages:
             last = last if archive_seq(page[0]) else page[-1].seq
+            former |= {archive_seq(page[0])} - {0}
             events += [event for event in page if not is_archive_mark(event.data)]
             size += sum(len(event.data) for event in page)
             if size > READ_BYTES_MAX:
                 return None
-    return events if last == last_seq and events and _begins(events[0]) else None
+    return WholeHistory(events, former) if last == last_seq and events and _begins(events[0]) else None
 
 
 def _is_whole(events: Sequence[Stored], last_seq: int) -> bool:

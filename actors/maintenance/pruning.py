@@ -69,7 +69,8 @@ async def _prune(
     others = [run_id for run_id in run_ids if run_id not in written or written[run_id].status not in FINAL]
     runs = {run_id: run for run_id, run in written.items() if run.status in FINAL}
     runs |= {run.run_id: run for run in await load_many(store, others)}
-    archived = await store.archive.among(run_ids)  # nothing is left for the shard to write of a run that is there only
+    archived = await store.archive.surely_among(run_ids)
+    # nothing is left for its shard to write of a run that is there only
     put_away = [run_id for run_id in archived if run_id in runs and run_id not in written]
     written |= {one: runs[one] for one in put_away if one not in last or (await load(store, one)).archived}
     needed = index.needed(run_ids) | _parents(index, runs)
@@ -81,7 +82,8 @@ async def _prune(
         elif run is not None and (ended_before is None or is_old(run, last.get(run_id), ended_before)):
             wanted.append(run_id)
     done.pruned.extend(wanted if dry_run else await _remove(store, wanted, last, archived, done))
-    if not dry_run and (gone := [run_id for run_id in run_ids if run_id not in runs and run_id not in last]):
+    known = runs.keys() | last.keys() | archived.keys()
+    if not dry_run and (gone := [run_id for run_id in run_ids if run_id not in known]):
         _forget(index, gone)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from penstock.actors.runs.late_grants import give_back
 from penstock.actors.runs.shared.mailbox import PendingEvent
-from penstock.broker.archive.archived_runs import ARCHIVED_START
+from penstock.broker.archive.archived_runs import ARCHIVED_START, archive_mark_in
 from penstock.broker.store import Store
 from penstock.broker.streams.history import REMOVAL_TTL
 from penstock.engine.run.events import WorkflowRemoved, decode
@@ -24,6 +24,15 @@ def until_archived(events: Sequence[PendingEvent]) -> int:
         if events[number - 1].delivery.data.startswith(ARCHIVED_START):
             return number
     return 0
+
+
+async def put_away(store: Store, run_id: str, mark: PendingEvent) -> None:
+    """Delete snapshot and history of a run up to this mark, and before them what the archive had of it: whoever finds
+    no history must not find less than all of it in the archive. Raises Unavailable (it may be repeated)."""
+    found = archive_mark_in(mark.delivery.data)
+    if found is not None:
+        await store.archive.remove(found.payload.former)
+    await store.run_data.put_away(run_id, mark.delivery.seq)
 
 
 async def remove_run(store: Store, run_id: str, removed: int, events: Sequence[PendingEvent]) -> None:

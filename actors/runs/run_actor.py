@@ -19,7 +19,7 @@ from penstock.actors.runs.dead_letters import EventDeadLetters, event_of, is_exp
 from penstock.actors.runs.effects import Effects
 from penstock.actors.runs.loading import FAILED, LoadedRun, advance_safely, load
 from penstock.actors.runs.new_runs import workflow_of_new
-from penstock.actors.runs.putting_away import is_put_away, remove_run, until_archived
+from penstock.actors.runs.putting_away import is_put_away, put_away, remove_run, until_archived
 from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
 from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, PendingEvent, observe
@@ -182,7 +182,7 @@ class RunActor:
         commands = self._advance(events)
         if self.run is not None and self.run.removed:
             self._removed = self.run.seq
-            await self._remove(events)
+            await self._without_run(events)
             return
         if self._state is SAVED and self.run is not before:
             self._state = UNSAVED
@@ -199,27 +199,24 @@ class RunActor:
         self._unsaved += events
         await self._settle()
 
-    async def _without_run(self, events: list[PendingEvent], archived: int) -> None:
-        """Deal with events of a run that is not there: the first `archived` of them say that the archive has it."""
+    async def _without_run(self, events: list[PendingEvent], archived: int = 0) -> None:
+        """Deal with events of a run that is not there: the first `archived` of them say that the archive has it. What
+        is stored of a removed one goes, and what has come late for it; its removal stays for a while."""
         store = self._deps.store
         if archived:
             self._deps.snapshots.remove(self.run_id)
-            await store.run_data.put_away(self.run_id, events[archived - 1].delivery.seq)
+            await put_away(store, self.run_id, events[archived - 1])
             reached("shard.run_put_away")
             self._forget(archived)
         elif self._removed:
-            await self._remove(events)
+            self._deps.snapshots.remove(self.run_id)
+            await remove_run(store, self.run_id, self._removed, events)
+            reached("shard.run_removed")
+            self._forget(len(events))
         elif await is_put_away(store, self.run_id):
             self._discard(len(events))  # what comes so late changes nothing
         else:
             self._give_up("the run was never started, or its definition is not in the store")
-
-    async def _remove(self, events: list[PendingEvent]) -> None:
-        """Delete what is stored of the removed run, and what has come late for it. Its removal stays for a while."""
-        self._deps.snapshots.remove(self.run_id)
-        await remove_run(self._deps.store, self.run_id, self._removed, events)
-        reached("shard.run_removed")
-        self._forget(len(events))
 
     def _forget(self, handled: int) -> None:
         self.run, self._workflow, self._revision, self._current = None, None, 0, False

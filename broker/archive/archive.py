@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
@@ -23,7 +22,6 @@ from penstock.broker.nats.direct import DirectReader
 from penstock.broker.nats.errors import ApiError, Code
 from penstock.broker.nats.publisher import Publisher, ack_seq
 from penstock.broker.nats.tail import Tail, open_tail
-from penstock.config.limits import MIB
 from penstock.config.logging import get_logger
 from penstock.config.process.background import all_of
 from penstock.engine.errors import Unavailable
@@ -31,7 +29,6 @@ from penstock.engine.errors import Unavailable
 FOUND_S_MAX = 1.0  # for the index to read what was archived just now
 POLL_S = 0.02
 ASKED_AGAIN_S = 10.0  # whether somebody has begun to use the archive
-CACHED_BYTES_MAX = 4 * MIB  # of the messages that a process read last
 CALLS_AT_ONCE = 32
 
 Places: TypeAlias = Callable[[Collection[str]], tuple[Mapping[str, int], int]]
@@ -50,7 +47,6 @@ class Archive:
         self.places: Places | None = None
         self._broker, self._publisher, self._reader = broker, publisher, reader
         self._used, self._asked_at = after_s is not None, -ASKED_AGAIN_S
-        self._cached = OrderedDict[int, tuple[ArchivedRun, int]]()
         self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def in_use(self) -> bool:
@@ -89,22 +85,14 @@ class Archive:
     async def remove(self, seqs: Collection[int]) -> None:
         """Remove these messages, those that are there. Raises Unavailable (it may be repeated)."""
         for seq in seqs:
-            self._cached.pop(seq, None)
             await self._broker.remove(f"STREAM.MSG.DELETE.{names.ARCHIVE}", {"seq": seq, "no_erase": True})
 
     async def get(self, run_id: str, seq: int) -> ArchivedRun | None:
         """The run in this message; None when it is gone, or another's. Raises Unavailable, NeedsUpgrade."""
-        kept = self._cached.get(seq)
-        if kept is not None and kept[0].run_id == run_id:
-            self._cached.move_to_end(seq)
-            return kept[0]
         async with self._calls:
             body = await self.body(seq)
         found = None if body is None else readable(body, seq)
-        if found is None or body is None or found.run_id != run_id:
-            return None
-        self._keep(found, sum(len(event.data) for event in found.events))
-        return found
+        return found if found is not None and found.run_id == run_id else None
 
     async def marked(self, mark: ArchiveMark) -> ArchivedRun | None:
         """The run to which the mark leads; if that message was removed, because there is a later one, the later
@@ -121,21 +109,21 @@ class Archive:
         found = await all_of(self.get(run_id, seq) for run_id, seq in places.items())
         gone = [run_id for run_id, run in zip(places, found, strict=True) if run is None]
         # archived again meanwhile, or removed
-        later = {run_id: seq for run_id, seq in (await self._known(gone)).items() if seq != places[run_id]}
+        later = {run_id: seq for run_id, seq in (await self.surely_among(gone)).items() if seq != places[run_id]}
         found += await all_of(self.get(run_id, seq) for run_id, seq in later.items())
         return {run.run_id: run for run in found if run is not None}
 
     async def among(self, run_ids: Collection[str]) -> Mapping[str, int]:
-        """Those of these runs that are archived, with their messages. Raises Unavailable as long as that is not
-        known."""
+        """Those of these runs that are archived, with their messages: the latest, or such as are gone. Raises
+        Unavailable as long as that is not known."""
         if not run_ids or not await self.in_use():
             return {}
         found, _ = self._asked(run_ids)
-        return found if len(found) == len(run_ids) else await self._known(run_ids)
+        return found if len(found) == len(run_ids) else await self.surely_among(run_ids)
 
-    async def _known(self, run_ids: Collection[str]) -> Mapping[str, int]:
-        """As `among`, by an index that has read all that is archived by now."""
-        tip = await self.tip() if run_ids else 0
+    async def surely_among(self, run_ids: Collection[str]) -> Mapping[str, int]:
+        """As `among`, with their latest messages: by an index that has read all that is archived by now."""
+        tip = await self.tip() if run_ids and await self.in_use() else 0
         deadline = time.monotonic() + FOUND_S_MAX
         while tip:
             found, read = self._asked(run_ids)
@@ -156,11 +144,6 @@ class Archive:
     def tail(self, after: int) -> AbstractAsyncContextManager[Tail]:
         """A reader of everything after a sequence, for the time of the block."""
         return open_tail(self._broker, names.ARCHIVE, after)
-
-    def _keep(self, run: ArchivedRun, size: int) -> None:
-        self._cached[run.seq] = run, size
-        while sum(size for _, size in self._cached.values()) > CACHED_BYTES_MAX and len(self._cached) > 1:
-            self._cached.popitem(last=False)
 
 
 def readable(body: bytes, seq: int) -> ArchivedRun | None:

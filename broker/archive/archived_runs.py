@@ -75,10 +75,11 @@ class ArchivedRun(Struct, frozen=True):
         return found[0] if found and found[0].seq == seq else None
 
 
-class ArchivedAt(Struct, frozen=True):
-    """A message of the archive."""
+class ArchivedAt(Struct, frozen=True, omit_defaults=True):
+    """A message of the archive. `former` are those that had less of the run, and go before its history does."""
 
     seq: int
+    former: tuple[int, ...] = ()
 
 
 class _AnyMark(Struct, frozen=True, kw_only=True, tag_field="type"):

@@ -7,17 +7,15 @@ run that has nothing there is looked for in the run index.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
+from penstock.broker import names
 from penstock.broker.archive.archive import Archive
 from penstock.broker.archive.archived_runs import BEGINNINGS, ArchivedRun, archive_mark_in
-from penstock.broker.nats.direct import PAGE, Stored
+from penstock.broker.nats.direct import PAGE, DirectReader, Stored
 
 YOUNG_S = 1.0  # a run that began later is not archived: it has not ended long ago
-
-Read = Callable[[int], Awaitable[Stored | None]]
-"""The message of the history with this sequence."""
 
 
 async def archived_part(archive: Archive, run_id: str, page: Sequence[Stored], *, by_index: bool) -> ArchivedRun | None:
@@ -36,7 +34,7 @@ async def whole_pages(
     run_id: str,
     after: int,
     history: AsyncGenerator[list[Stored]],
-    at: Read,
+    reader: DirectReader,
     *,
     by_index: bool,
 ) -> AsyncGenerator[list[Stored]]:
@@ -56,17 +54,19 @@ async def whole_pages(
             if rest:
                 yield rest
                 last = rest[-1].seq
-    for part in _paged(await _gone_meanwhile(archive, run_id, first, at, by_index=by_index), last):
+    for part in _paged(await _gone_meanwhile(archive, run_id, first, reader, by_index=by_index), last):
         yield part
 
 
 async def _gone_meanwhile(
-    archive: Archive, run_id: str, first: Stored | None, at: Read, *, by_index: bool
+    archive: Archive, run_id: str, first: Stored | None, reader: DirectReader, *, by_index: bool
 ) -> ArchivedRun | None:
     """The run, if it was archived before its history was read, or meanwhile: what was read is the beginning then."""
     if first is None:
         return await archive.find(run_id) if by_index else None
-    if time.time() - first.at < YOUNG_S or not await archive.in_use() or await at(first.seq) is not None:
+    if time.time() - first.at < YOUNG_S or not await archive.in_use():
+        return None
+    if await reader.at(names.HISTORY, first.seq) is not None:
         return None
     return await archive.find(run_id)
 

@@ -282,25 +282,18 @@ class History:
     def pages(
         self, run_id: str, after: int = 0, ahead_to: int = 0, *, by_index: bool = True
     ) -> AsyncGenerator[list[Stored]]:
-        """The run's events after a sequence, in order, those in the archive included, a page at a time, so that little
-        of it is in memory; up to `ahead_to` the next page is on its way meanwhile. Marks of the archive are among them.
-
-        Without `by_index` a run of which nothing is left in the history has no events, and nothing is looked for.
-        """
+        """As `read`, with what is in the archive, a page at a time, so that little of it is in memory; up to `ahead_to`
+        the next page is on its way meanwhile. Without `by_index`, only marks in the history lead to the archive."""
         history = self._reader.pages(names.HISTORY, names.stored_subject(run_id), after + 1, ahead_to)
-        return whole_pages(self.archive, run_id, after, history, self._stored_at, by_index=by_index)
+        return whole_pages(self.archive, run_id, after, history, self._reader, by_index=by_index)
 
     async def at(self, run_id: str, seq: int) -> Stored | None:
         """The run's event with this stream sequence, here or in the archive, or None."""
-        found = await self._stored_at(seq)
+        found = await self._reader.at(names.HISTORY, seq)
         if found is not None:
             return found if found.subject == names.stored_subject(run_id) else None
         archived = await self.archived(run_id)
         return None if archived is None else archived.at(seq)
-
-    def between(self, first: int, last: int) -> AsyncGenerator[Stored]:
-        """The events of all runs from one sequence to another, both included, in order."""
-        return self._reader.between(names.HISTORY, "history.>", first, last)
 
     async def archived(self, run_id: str) -> ArchivedRun | None:
         """What the archive has of the run, if anything. Raises Unavailable as long as that is not known."""
@@ -308,9 +301,6 @@ class History:
             return None
         first = await self._reader.next(names.HISTORY, names.stored_subject(run_id), 1)
         return await archived_part(self.archive, run_id, [] if first is None else [first], by_index=True)
-
-    async def _stored_at(self, seq: int) -> Stored | None:
-        return await self._reader.at(names.HISTORY, seq)
 
     async def last(self, run_id: str) -> Stored | None:
         """The run's last event, or None. Faster than to look for events after a sequence that is the last one."""

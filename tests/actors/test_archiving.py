@@ -205,11 +205,41 @@ async def test_a_replay_brings_an_archived_run_back_and_it_is_archived_again(sto
     assert await world.archive() == 1
     assert await is_gone(store, run_id)
     assert after == await events(store, run_id)
+    assert await store.archive.body(first) is None
     assert first in world.index.superseded()
     await world.archiver.remove_superseded()
-    assert await store.archive.body(first) is None
     assert first not in world.index.superseded()
     assert (await read(store, run_id)).status is RunStatus.COMPLETED
+
+
+async def test_an_index_that_is_behind_never_shows_an_older_state(store: Store, world: World) -> None:
+    run_id = await failed(store, "older")
+    await world.archive()
+    then, _ = world.index.archived([run_id])
+    await run_operations.replay(store, run_id)
+    async with echo(store, "older.echo"):
+        await ended(store, run_id)
+    await world.archive()
+    store.archive.places = lambda _: (then, 0)
+    with pytest.raises(Unavailable):
+        await read(store, run_id)
+    store.archive.places = world.index.archived
+    assert RunStatus.COMPLETED is (await read(store, run_id)).status
+
+
+async def test_a_run_that_is_removed_while_it_is_archived_does_not_come_back(store: Store, world: World) -> None:
+    (run_id,) = await completed(store, "meant")
+    (run,) = await found(store, [run_id])
+    await world.caught_up()
+    await until(lambda: _has_ended_snapshot(store, run_id))
+    assert [run_id] == (await prune(store, world.index, [run_id])).pruned
+    assert await archive_runs(store, [run]) == 0
+    seq = await store.archive.tip()
+    await world.archive()
+    await world.archiver.remove_superseded()
+    assert await store.archive.body(seq) is None
+    assert not world.index.archived([run_id])[0]
+    assert run_id not in world.index.query(limit=500).run_ids
 
 
 async def test_a_run_that_was_brought_back_needs_no_index_and_no_snapshot(store: Store, world: World) -> None:
