@@ -72,7 +72,7 @@ class Archive:
 
     async def body(self, seq: int) -> bytes | None:
         """The message as it is stored; None when it is gone. Raises Unavailable."""
-        found = await self._reader.at(names.ARCHIVE, seq)
+        found = await self._reader.surely_at(names.ARCHIVE, seq)
         return None if found is None else found.data
 
     async def bodies(self, seqs: Collection[int]) -> dict[int, bytes]:

@@ -66,7 +66,7 @@ async def _gone_meanwhile(
         return await archive.find(run_id) if by_index else None
     if time.time() - first.at < YOUNG_S or not await archive.in_use():
         return None
-    if await reader.at(names.HISTORY, first.seq) is not None:
+    if await reader.surely_at(names.HISTORY, first.seq) is not None:
         return None
     return await archive.find(run_id)
 

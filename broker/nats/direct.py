@@ -185,6 +185,10 @@ class DirectReader:
             return await self.leaders.at(stream, seq)
         return found[0] if found else None
 
+    async def surely_at(self, stream: str, seq: int) -> Stored | None:
+        """As `at`; None also for a message that was removed just now, which a copy may still have."""
+        return await (self.leaders if await self.leaders.needed(stream) else self).at(stream, seq)
+
     async def _ask(self, stream: str, request: dict[str, Any], alone: bool = False) -> tuple[list[Stored], int]:
         """The broker's answers, and how many messages remain after them; `alone`: the one message is not followed by an
         end marker."""
