@@ -89,7 +89,7 @@ async def _resolved(resolver: Resolver, task_id: str, body: Raw, missing: dict[s
 
 async def _resolve(resolver: Resolver, task_id: str, answer: TaskAnswer, missing: dict[str, PenstockError]) -> None:
     try:
-        await resolver.resolve(task_id, action_of(answer), _alone(answer))
+        await resolver.resolve(task_id, action_of(answer), b"" if resolver.is_new(task_id) else _alone(answer))
     except (Unavailable, NotFound) as error:
         if answer.action in IN_ORDER:
             missing[answer.action] = error

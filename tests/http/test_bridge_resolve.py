@@ -38,13 +38,26 @@ async def test_complete_is_published_then_acknowledged_and_only_once(
         found = await polled(bridge, task, worker_id="w-1")
         assert (await resolve(bridge, found, "complete", output={"m": 2})).json() == {"status": "ok"}
         await until_true(lambda: seen == [b"+ACK"])
-    first, last = await reported(store, run_id)
-    assert isinstance(first, StepStarted)
+    *before, last = await reported(store, run_id)
     assert isinstance(last, StepCompleted)
-    assert (first.worker_id, last.worker_id, last.attempt_number, output_of(last)) == ("w-1", "w-1", 1, {"m": 2})
+    assert all(isinstance(event, StepStarted) for event in before)
+    assert (last.worker_id, last.attempt_number, output_of(last)) == ("w-1", 1, {"m": 2})
     await acknowledged(store, task)
     again = await resolve(bridge, found, "complete", output=3)
     assert (404, f'task "{run_id}.s" is not among the polled tasks\n') == (again.status_code, again.text)
+
+
+async def test_an_answer_that_comes_later_is_behind_the_start(
+    store: Store, bridge: httpx2.AsyncClient, task: str
+) -> None:
+    run_id = await dispatch(store, task)
+    found = await polled(bridge, task, worker_id="w-1")
+    kept = await leased(store, found)
+    assert 200 == (await resolve(bridge, found, "complete", output=1)).status_code
+    first, last = await reported(store, run_id)
+    assert isinstance(first, StepStarted)
+    assert isinstance(last, StepCompleted)
+    assert (first.worker_id, first.timestamp, last.started_at) == ("w-1", rfc3339(kept.lease.seen_at), None)
 
 
 async def test_a_task_of_a_planned_step_has_a_longer_id_than_a_definition_may_have(
