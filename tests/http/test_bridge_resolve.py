@@ -34,7 +34,7 @@ async def test_complete_is_published_then_acknowledged_and_only_once(
     store: Store, bridge: httpx2.AsyncClient, task: str
 ) -> None:
     run_id = await dispatch(store, task, {"n": 1})
-    async with frames(store) as seen:
+    async with frames(store, task=task) as seen:
         found = await polled(bridge, task, worker_id="w-1")
         assert (await resolve(bridge, found, "complete", output={"m": 2})).json() == {"status": "ok"}
         await until_true(lambda: seen == [b"+ACK"])
@@ -156,7 +156,7 @@ async def test_pause_keeps_its_checkpoint_and_label_and_comes_again_with_it(
     store: Store, bridge: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
 ) -> None:
     run_id = await dispatch(store, task, {"n": 1})
-    async with frames(store) as seen:
+    async with frames(store, task=task) as seen:
         found = await polled(bridge, task)
         assert "checkpoint" not in found
         assert (
@@ -180,7 +180,7 @@ async def test_task_given_back_at_once_is_there_for_another(
     store: Store, bridge: httpx2.AsyncClient, task: str
 ) -> None:
     await dispatch(store, task)
-    async with frames(store) as seen:
+    async with frames(store, task=task) as seen:
         found = await polled(bridge, task)
         assert 200 == (await resolve(bridge, found, "pause", duration_ms=0)).status_code
         await until_true(lambda: seen == [b"-NAK"])
@@ -205,7 +205,7 @@ async def test_checkpoint_is_stored_while_the_task_stays(
     store: Store, bridge: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
 ) -> None:
     run_id = await dispatch(store, task)
-    async with frames(store) as seen:
+    async with frames(store, task=task) as seen:
         found = await polled(bridge, task)
         assert 200 == (await resolve(other, found, "checkpoint", data=[1, 2])).status_code
         entry = await store.checkpoints.get(f"{run_id}.s")
@@ -289,7 +289,7 @@ async def test_payload_over_its_limit_is_413_and_the_task_stays(
 
 async def test_longest_pause_is_taken(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
     await dispatch(store, task)
-    async with frames(store) as seen:
+    async with frames(store, task=task) as seen:
         assert 200 == (await resolve(bridge, await polled(bridge, task), "pause", duration_ms=PAUSE_MS_MAX)).status_code
         await until_true(lambda: [one for one in seen if one != b"+WPI"] == [b'-NAK {"delay": 3600000000000}'])
     async with taking(store, task) as taken:

@@ -183,7 +183,7 @@ async def test_a_bridge_that_ends_tells_what_it_held_back(
     store: Store, broker_settings: BrokerSettings, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starts, "HELD_BACK_S", LONG_S)
-    async with frames(store) as seen, open_bridge(store, broker_settings) as bridge:
+    async with frames(store, task=task) as seen, open_bridge(store, broker_settings) as bridge:
         found = await assigned(store, bridge, task)
     (started,) = await reported(store, found.run_id, lambda event: isinstance(event, StepStarted))
     assert isinstance(started, StepStarted)
@@ -200,7 +200,7 @@ async def test_tasks_of_a_client_that_left_are_given_back_and_not_told_of(
 ) -> None:
     client = Presence()
     await dispatch(store, task)
-    async with frames(store) as seen:
+    async with frames(store, task=task) as seen:
         waiting = bridges[0]._handout.hand_out
 
         async def leave_meanwhile(*given: Any) -> list[PolledTask]:
