@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import msgspec
 import orjson
@@ -47,6 +47,13 @@ RAISED: Mapping[str, type[PenstockError]] = {
     "Conflict": Conflict,
     "TooLarge": TooLarge,
 }
+
+
+class Sent(NamedTuple):
+    """An answer that is on its way to the history."""
+
+    lease: Lease
+    event: asyncio.Future[bytes]
 
 
 class Resolver:
@@ -138,14 +145,15 @@ class Resolver:
                 )
 
     async def _carry_out(self, task_id: str, action: Action) -> None:
-        if isinstance(action, CompleteAction | ContinueAction | FailAction):
-            if not await self._answer_new(task_id, action):
-                await self._live.end(task_id)
-                if not await self._answer_held(task_id, action):
-                    await self._answer(task_id, action)
+        if sent := self.send(task_id, action):
+            await self.stored(sent)
             return
         self._starts.report(task_id)
         match action:
+            case CompleteAction() | ContinueAction() | FailAction():
+                await self._live.end(task_id)
+                if not await self._answer_held(task_id, action):
+                    await self._answer(task_id, action)
             case PauseAction():
                 await self._live.end(task_id)
                 await self._pause(task_id, action)
@@ -178,30 +186,42 @@ class Resolver:
         await self._wanted.check(kept.lease)
         return kept
 
-    async def _answer_new(self, task_id: str, action: CompleteAction | ContinueAction | FailAction) -> bool:
-        """Answer a task that was assigned here a moment ago and has said nothing since. False when it is no such task.
-
-        After a crash behind the event, the task is delivered again, and the engine ignores a second answer.
-        """
+    def send(self, task_id: str, action: Action) -> Sent | None:
+        """Send the answer to a task that was assigned here a moment ago and has said nothing since; `stored` must
+        follow. None when it is no such task, or no answer. Raises as `resolve`."""
         lease = self._starts.new(task_id)
-        if lease is None:
-            return False
+        if lease is None or not isinstance(action, CompleteAction | ContinueAction | FailAction):
+            return None
         _check_execution(lease, action)
         if not self._store.broker.connected:
             self._starts.report(task_id)
-            return False
+            return None
         self._starts.discard(lease)  # another answer meanwhile finds no lease
         try:
-            sent = self._store.history.send(_event(lease, action, rfc3339(lease.seen_at)), wait_if_full=False)
-            async with Within(ANSWER_S_MAX, NO_ANSWER):
-                await sent
+            event = _event(lease, action, rfc3339(lease.seen_at))
+            return Sent(lease, self._store.history.send(event, wait_if_full=False))
         except BaseException:  # the worker will answer again
             self._starts.report_now(lease)
             raise
+
+    async def stored(self, sent: Sent) -> None:
+        """Return when the answer is stored. Raises as `resolve`.
+
+        After a crash behind the event, the task is delivered again, and the engine ignores a second answer.
+        """
+        try:
+            async with Within(ANSWER_S_MAX, NO_ANSWER):
+                await sent.event
+        except BaseException:
+            self.forget(sent)
+            raise
         reached("bridge.answered")
-        await self._acknowledge(lease)
+        await self._acknowledge(sent.lease)
         reached("bridge.acknowledged")
-        return True
+
+    def forget(self, sent: Sent) -> None:
+        """Nobody waits for the answer any more: the worker will answer again."""
+        self._starts.report_now(sent.lease)
 
     async def _answer_held(self, task_id: str, action: CompleteAction | ContinueAction | FailAction) -> bool:
         """Answer a task that this process holds: send the event, and right behind it the removal of the lease.
