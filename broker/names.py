@@ -57,6 +57,7 @@ BRIDGE_FORWARD = "penstock.bridge.forward"  # with a front-end process's id: rep
 # with a registration: the worker's connect stream ended, in some front-end process
 BRIDGE_LEFT = "penstock.bridge.left"
 BRIDGE_RELEASE = "penstock.bridge.release"  # with a worker id: its waiting polls end, in every front-end process
+BRIDGE_SOUGHT = "penstock.bridge.sought"  # with a task id: whoever has just assigned it stores its lease now
 ENGINE_PING = "penstock.engine.ping"  # every shard answers with the partitions that it owns
 ENGINE_CHANGED = "penstock.engine.ring"  # every shard reads members and claims again
 TRIGGERS_PING = "penstock.triggers.ping"  # every process that runs triggers answers

@@ -22,6 +22,7 @@ from nats.aio.subscription import Subscription
 
 HEADERS_BESIDE = len("NATS/1.0\r\n\r\n")
 HEADER_BESIDE = len(": \r\n")
+LATER_S = 0.005
 
 Receive = Callable[[bytes, bytes, bytes, bytes], Awaitable[None]]
 """Takes subject, reply subject (empty: a status), body and raw headers. It runs in the reading loop: it must not
@@ -72,6 +73,7 @@ class QuickClient(Client):
         super().__init__()
         self._tls = tls
         self._receivers: dict[int, Receive] = {}
+        self._later: asyncio.TimerHandle | None = None
 
     async def receive(self, subject: str, receive: Receive) -> Subscription:
         """Subscribe with the shortcut; `stop_receiving` ends the subscription."""
@@ -83,6 +85,13 @@ class QuickClient(Client):
         """End a subscription at once: messages in flight are dropped."""
         self._receivers.pop(subscription._id, None)
         await self.end(subscription)
+
+    def stop_receiving_later(self, subscription: Subscription) -> None:
+        """As `stop_receiving`, for a subscription to plain messages: the broker is notified with the next write."""
+        self._receivers.pop(subscription._id, None)
+        if subscription._id in self._subs:
+            self._remove_sub(subscription._id)
+            self.write_later(b"UNSUB %d\r\n" % subscription._id)
 
     async def end(self, subscription: Subscription) -> None:
         """End a subscription, also while the connection is lost: the client would otherwise renew it after the
@@ -112,6 +121,19 @@ class QuickClient(Client):
             await self._flush_pending(force_flush=True)
         elif self._flush_queue.empty():
             await self._flush_pending()
+
+    def write_later(self, command: bytes) -> None:
+        """Send a command together with the next ones, at the latest in LATER_S: for what nobody waits for. Each write
+        wakes the broker, which costs more than the command. Lost if the process is killed meanwhile."""
+        self._pending.append(command)
+        self._pending_data_size += len(command)
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(LATER_S, self._write_now)
+
+    def _write_now(self) -> None:
+        self._later = None
+        if self.is_connected and self._pending and self._flush_queue is not None and self._flush_queue.empty():
+            self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
 
     def forget_unwritten(self) -> None:
         """Drop what was published and has not left this process."""

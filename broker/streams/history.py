@@ -18,7 +18,7 @@ from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_
 from penstock.broker.nats.publisher import Publisher, ack_seq
 from penstock.broker.nats.pull import Delivery, Pull, open_pull
 from penstock.broker.nats.tail import Tail, open_tail
-from penstock.broker.streams.watch import Begin, Wakes, batches, watch
+from penstock.broker.streams.watch import Begin, RunEvents, Wakes, batches, watch
 from penstock.engine.errors import Conflict
 from penstock.engine.run.events import (
     Event,
@@ -338,6 +338,11 @@ class History:
         Yields None when there is nothing more for now: after the stored events, and after each quiet 2 s.
         """
         return watch(self._broker, self._reader, run_id, after)
+
+    def run_events(self, run_id: str, wakes: Wakes) -> RunEvents:
+        """The run's events for the time of a block: first those that are stored, then new ones when `wakes` is true of
+        one of them."""
+        return RunEvents(self._broker, self._reader, run_id, wakes)
 
     def batches(self, run_id: str, wakes: Wakes, begin: Begin | None = None) -> AsyncGenerator[Sequence[Stored], None]:
         """As `follow` from the beginning, in batches; an empty batch when there is nothing more for now.
