@@ -34,6 +34,7 @@ TOGETHER_BYTES = 256 << 10
 HEADER_BYTES_MAX = 4096
 # no message has so many bytes of them: of a body that leaves more room they need not be counted
 HEADERS_COUNTED = 64 << 10
+AT_ONCE_MAX = 64  # messages that are written without a task
 NO_HEADERS: dict[str, str] = {}
 
 log = get_logger()
@@ -140,6 +141,7 @@ class Publisher:
         """Return when all that was sent so far has left for the broker; the futures have its answers. Raises
         Unavailable."""
         async with self._broker.deadline(WRITTEN_S_MAX, "broker: the connection does not accept data"):
+            await asyncio.sleep(0)  # what was sent in this pass of the loop is written by now, or has a task
             if self._flushes:
                 await asyncio.wait(self._flushes)
             await self._broker.client.written()
@@ -252,6 +254,34 @@ class Publisher:
             self._let_go_on(len(self._waiters))
 
     def _flush_soon(self) -> None:
+        self._loop.call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        """Write the queue at once, which is the usual case; what may have to wait has a task."""
+        if self._queue and not self._wrote():
+            self._flush_in_task()
+
+    def _wrote(self) -> bool:
+        if len(self._queue) > AT_ONCE_MAX:
+            return False
+        prefix, small = self._prefix, self._broker.max_payload - HEADERS_COUNTED
+        commands: list[bytes] = []
+        for key in self._queue:
+            sent = self._waiting.get(key)
+            if sent is None:
+                continue
+            if len(sent.data) > min(small, TOGETHER_BYTES // AT_ONCE_MAX):
+                return False
+            command = publish_command(sent.subject, prefix + key, sent.data, sent.headers or NO_HEADERS)
+            if command is None:
+                return False
+            commands.append(command)
+        if commands and not self._broker.client.write_now(commands):
+            return False
+        self._queue = {}
+        return True
+
+    def _flush_in_task(self) -> None:
         task = begin(self._flush(), name="publisher_flush")
         self._flushes.add(task)
         task.add_done_callback(self._flushes.discard)
