@@ -20,9 +20,10 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
+LATER_S = 0.02  # until a message that may wait is written, if nothing else is before
+WAITS_FROM_BYTES = 1 << 20
 HEADERS_BESIDE = len("NATS/1.0\r\n\r\n")
 HEADER_BESIDE = len(": \r\n")
-LATER_S = 0.005
 
 Receive = Callable[[bytes, bytes, bytes, bytes], Awaitable[None]]
 """Takes subject, reply subject (empty: a status), body and raw headers. It runs in the reading loop: it must not
@@ -64,6 +65,12 @@ def publish_command(subject: str, reply: str, data: bytes, headers: Mapping[str,
     )
 
 
+def _unsent_bytes(transport: Any) -> int:
+    """How much the operating system has not taken yet; at least 1 where that is not known."""
+    writer = getattr(transport, "_io_writer", None)
+    return 1 if writer is None else int(writer.transport.get_write_buffer_size())
+
+
 class QuickClient(Client):
     """Owned by one Broker."""
 
@@ -73,7 +80,7 @@ class QuickClient(Client):
         super().__init__()
         self._tls = tls
         self._receivers: dict[int, Receive] = {}
-        self._later: asyncio.TimerHandle | None = None
+        self._writes_later: asyncio.TimerHandle | None = None
 
     async def receive(self, subject: str, receive: Receive) -> Subscription:
         """Subscribe with the shortcut; `stop_receiving` ends the subscription."""
@@ -122,17 +129,35 @@ class QuickClient(Client):
         elif self._flush_queue.empty():
             await self._flush_pending()
 
+    def write_now(self, commands: Sequence[bytes]) -> bool:
+        """As `write`, without a task; False, and nothing is sent, where it might have to wait."""
+        if not self.is_connected or self._pending_data_size > WAITS_FROM_BYTES or self._transport is None:
+            return False
+        size = sum(map(len, commands))
+        self.stats["out_msgs"] += len(commands)
+        self.stats["out_bytes"] += size
+        self._pending.extend(commands)
+        self._pending_data_size += size
+        if _unsent_bytes(self._transport) == 0:
+            self._transport.writelines(self._pending)
+            self.forget_unwritten()
+        else:
+            self._write_now()
+        return True
+
     def write_later(self, command: bytes) -> None:
-        """Send a command together with the next ones, at the latest in LATER_S: for what nobody waits for. Each write
-        wakes the broker, which costs more than the command. Lost if the process is killed meanwhile."""
+        """Send a message with the next one that is written, or after LATER_S: alone it would wake up the broker."""
         self._pending.append(command)
         self._pending_data_size += len(command)
-        if self._later is None:
-            self._later = asyncio.get_running_loop().call_later(LATER_S, self._write_now)
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += len(command)
+        if self._writes_later is None:
+            self._writes_later = asyncio.get_running_loop().call_later(LATER_S, self._write_now)
 
     def _write_now(self) -> None:
-        self._later = None
-        if self.is_connected and self._pending and self._flush_queue is not None and self._flush_queue.empty():
+        """Have the client's own task write what is pending; after a reconnect it does so in any case."""
+        self._writes_later = None
+        if self._pending and self.is_connected and self._flush_queue is not None and self._flush_queue.empty():
             self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
 
     def forget_unwritten(self) -> None:

@@ -100,6 +100,19 @@ class Client:
         for command in commands:
             await self.publish(*_parsed(command))
 
+    def write_now(self, commands: Sequence[bytes]) -> bool:
+        return False
+
+    def write_later(self, command: bytes) -> None:
+        subject, data, reply, headers = _parsed(command)
+        if self.life.ended:
+            return
+        written = Written(subject, data, reply, headers)
+        if self.is_connected:
+            self.server.send(self, written)
+        else:
+            self._buffer.append(written)
+
     async def request(
         self, subject: str, data: bytes = b"", timeout: None = None, headers: Mapping[str, str] | None = None
     ) -> Told:
