@@ -81,6 +81,11 @@ def deliveries_in(reply: str) -> int:
     return int(_numbers(reply)[0])
 
 
+def stored_at(reply: str) -> float:
+    """When the broker stored a message, from the same; as `Delivery.at`."""
+    return int(_numbers(reply)[3]) // 1000 / 1e6
+
+
 def _numbers(reply: str) -> list[str]:
     tokens = reply.split(
         "."

@@ -144,6 +144,9 @@ class Client:
     async def receive(self, subject: str, receive: Receive) -> Subscription:
         return self._subscribe(Subscription(self, subject, receive, None))
 
+    async def receive_many(self, subject: str, receive: Receive, take: object) -> Subscription:
+        return await self.receive(subject, receive)
+
     async def stop_receiving(self, subscription: Subscription) -> None:
         self.forget(subscription)
 
