@@ -45,6 +45,8 @@ CAPTURE_PREFIX = "TRIGGER-"
 BATCH_PREFIX = "penstock.batch."
 
 OWNER_SEQ = "Owner-Seq"  # of an end written by the run's owner: the last event of the run that it had folded
+# Of such an end: the run's snapshot at that event. The broker has stored the end only because nothing came in between
+OWNER_STATE = "Owner-State"
 BATCH_STATE = "Batch-State"  # of an event in a batch: the batch after it, as JSON
 EVENT_HEADERS = "Event-Headers"  # of a webhook: its sender's headers, as a JSON object of strings
 EVENT_BY = "Event-By"  # of an event: the name of the key with which it was sent
@@ -54,11 +56,14 @@ TRACE_PARENT = "traceparent"  # of an event: the span in which it was sent (W3C 
 _OWNER_SEQ = re.compile(rb"\r\n%b: (\d{1,18})\r\n" % OWNER_SEQ.encode())
 ARCHIVED = "penstock.archived"  # the subject of all archived runs: one for each would take the broker's memory
 
+_OWNER_STATE = re.compile(rb"\r\n%b: ([^\r\n]+)\r\n" % OWNER_STATE.encode())
+
 RESTORED = "restored"  # in the metadata of a stream that was created again
 BRIDGE_FORWARD = "penstock.bridge.forward"  # with a front-end process's id: reports on the tasks that it has assigned
 # with a registration: the worker's connect stream ended, in some front-end process
 BRIDGE_LEFT = "penstock.bridge.left"
 BRIDGE_RELEASE = "penstock.bridge.release"  # with a worker id: its waiting polls end, in every front-end process
+BRIDGE_SOUGHT = "penstock.bridge.sought"  # with a task id: whoever has just assigned it stores its lease now
 ENGINE_PING = "penstock.engine.ping"  # every shard answers with the partitions that it owns
 ENGINE_CHANGED = "penstock.engine.ring"  # every shard reads members and claims again
 TRIGGERS_PING = "penstock.triggers.ping"  # every process that runs triggers answers
@@ -319,6 +324,12 @@ def owner_seq(headers: bytes) -> int | None:
     """The value of OWNER_SEQ in a message's raw headers; None without it."""
     found = _OWNER_SEQ.search(headers)
     return None if found is None else int(found[1])
+
+
+def owner_state(headers: bytes) -> bytes | None:
+    """The value of OWNER_STATE in a message's raw headers; None without it."""
+    found = _OWNER_STATE.search(headers)
+    return None if found is None else found[1]
 
 
 def telemetry_subject(kind: str, about: str) -> str:

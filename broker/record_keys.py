@@ -10,6 +10,7 @@ from penstock.broker.names import partition
 MEMBER = "member"  # a shard that is alive
 CLAIM = "partition"  # who owns it
 DRAINED = "drained"  # a draining engine
+HANDLED = "handled"  # how far the owner of a partition is
 PROBE = "probe"  # written only to test whether a write succeeds
 
 CAPTURES_KEY = "/captures"  # in the bucket of triggers: the existing streams and their users
@@ -21,6 +22,10 @@ def member_key(member_id: str) -> str:
 
 def claim_key(number: int) -> str:
     return f"{CLAIM}.{number}"
+
+
+def handled_key(number: int) -> str:
+    return f"{HANDLED}.{number}"
 
 
 def drained_key(engine: str) -> str:

@@ -11,6 +11,7 @@ from penstock.broker.limits.limit_log import LimitLog
 from penstock.broker.limits.questions import LimitQuestions
 from penstock.broker.live.progress_board import ProgressBoard
 from penstock.broker.live.said import SaidStream
+from penstock.broker.nats.batch import Groups
 from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.connection import Broker, connect
 from penstock.broker.nats.direct import DirectReader, open_reader
@@ -54,14 +55,17 @@ class Store:
         meters: Meters,
         history_age_s_max: float | None = None,
         archive_after_s: float | None = None,
+        *,
+        synced: bool = False,
     ) -> None:
+        """`synced`: the broker syncs each write to the disk, so tasks are stored in groups."""
         self.broker, self.publisher, self.reader, self.meters = broker, publisher, reader, meters
         self.telemetry = Telemetry(broker, meters)
         self.archive = Archive(broker, publisher, reader, archive_after_s)
         self.history = History(broker, publisher, reader, history_age_s_max, self.archive)
         self.consumers = Consumers(broker)
         self.owners = Owners(self.bucket(names.ENGINES), broker)
-        self.tasks = Tasks(broker, publisher, reader)
+        self.tasks = Tasks(broker, publisher, reader, Groups(broker, publisher) if synced else None)
         self.sticky_tasks = StickyTasks(broker)
         self.former_names = FormerNames(broker, publisher, reader)
         self.dead_letters = DeadLetters(broker, publisher, reader)
@@ -116,4 +120,5 @@ async def open_store(
     ):
         meters.reading("penstock_broker_connected", lambda: float(broker.connected))
         meters.reading("penstock_broker_reconnects_total", lambda: broker.reconnects)
-        yield Store(broker, publisher, reader, meters, settings.history_max_age, settings.archive_after)
+        synced = settings.embedded and settings.fsync == "always"
+        yield Store(broker, publisher, reader, meters, settings.history_max_age, settings.archive_after, synced=synced)

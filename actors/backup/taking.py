@@ -65,10 +65,10 @@ def _make_empty(directory: Path) -> None:
 async def _handled(store: Store) -> dict[int, int]:
     """Up to which sequence everything is handled, by partition."""
     view, found = await store.owners.read(), dict[int, int]()
-    for partition, consumer in (await store.consumers.latest()).items():
-        floor = await store.consumers.floor(consumer) or 0
-        claim = view.claims.get(partition)
-        found[partition] = max(floor, 0 if claim is None else claim.claim.start - 1)
+    latest, log = await store.consumers.latest(), (await store.history.tip()).created
+    for partition in latest.keys() | view.claims.keys():
+        floor = await store.consumers.floor(latest[partition]) or 0 if partition in latest else 0
+        found[partition] = max(floor, view.handled_before(partition, log) - 1)
     return found
 
 

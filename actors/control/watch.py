@@ -14,6 +14,7 @@ from penstock.broker.archive.archived_runs import BEGINNINGS
 from penstock.broker.nats.direct import Stored
 from penstock.broker.records.imports import mark_in
 from penstock.broker.store import Store
+from penstock.broker.streams.watch import RunEvents
 from penstock.engine.errors import NotFound, Unavailable
 from penstock.engine.run.event_payloads import Completed, Reply
 from penstock.engine.run.events import IN_BETWEEN, STARTED_RUN, STARTED_STEP, Record, WorkflowCompleted
@@ -62,17 +63,27 @@ class Watched:
 
     async def end(self) -> None:
         """Return once the run has ended. Raises as `events`."""
-        past = True
-        async with aclosing(self._store.history.batches(self._run_id, may_end)) as coming:
-            async for batch in coming:
+        batch: Sequence[Stored] | None = None
+        async with self._store.history.run_events(self._run_id, may_end) as coming:
+            while True:
+                if batch is None:
+                    await self._fold_stored(coming)
+                else:
+                    await self._fold(batch)
+                if self._known().ended:
+                    return
+                batch = await coming.more()
+
+    async def _fold_stored(self, coming: RunEvents) -> None:
+        async with aclosing(coming.stored()) as pages:
+            async for page in pages:
                 if self.run is None:
-                    await self._archived(batch[0] if batch else None)
-                if self.run is None and batch and await self._is_imported(batch[0]):
+                    await self._archived(page[0])
+                if self.run is None and await self._is_imported(page[0]):
                     return
-                await self._fold(batch)
-                past = past and len(batch) > 0
-                if not past and self._known().ended:
-                    return
+                await self._fold(page)
+        if self.run is None:
+            await self._archived(None)
 
     async def first_answer(self, coming: AsyncGenerator[Sequence[Stored]]) -> Reply | Raw | None:
         """The first response of the run; the output with which it has completed, where that needs no fold; None when it

@@ -13,16 +13,15 @@ import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import orjson
 
 from penstock.actors.index import archived
-from penstock.actors.index.rows import News, Row, fold
+from penstock.actors.index.label_lists import LabelLists
+from penstock.actors.index.rows import Change, News, Row, fold
 from penstock.config.process.crash_points import reached
 from penstock.engine import formats
 from penstock.engine.errors import Conflict
@@ -33,10 +32,12 @@ FORM = 11
 VERSION = FORM * 1000 + formats.VERSION
 WRITER_WAIT_S = 5.0
 WAL_PAGES = 4000
+CACHE_KIB = 8000  # of pages: with 2000, SQLite's default, a bulk takes a twentieth longer
 CACHED_ROWS_MAX = 20_000  # of runs that have not ended, in the writer's memory: some 10 MB
 STATUS = {str(status): status for status in RunStatus}
+TEXT = {status: text for text, status in STATUS.items()}  # SQLite takes plain text without asking for an adapter
+LOOK_UP = 50  # writes
 LABELS_AT = Row._fields.index("labels")
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Created_us and run_id end all indexes: each status is one sorted list, and a page merges the lists that it needs.
 # A run's labels, an array of their ids, are NULL without any; of each label there is one list per status in `labelled`.
@@ -66,22 +67,13 @@ CREATE TABLE progress (
 """
 
 ROWS = "SELECT runs.* FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
-LABELS = "SELECT label_id, text FROM labels WHERE label_id IN (SELECT value FROM json_each(?))"
-ADD_LABEL = """
-INSERT INTO labels (text, folded, runs) VALUES (?, ?, ?)
-ON CONFLICT (text) DO UPDATE SET runs = runs + excluded.runs RETURNING label_id
+ADD = "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# Most runs are written like this, at their start: to bind twice as many values would take half as long again.
+ADD_BEGUN = """
+INSERT INTO runs (run_id, workflow, status, created_us, status_seq, confirmed, started_us)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?4)
 """
 MOVE = "UPDATE runs SET status = ?, status_seq = ?, confirmed = ?, started_us = ?, took_us = ? WHERE run_id = ?"
-MOVE_LABEL = """
-UPDATE labelled SET status = ?
-WHERE label_id = (SELECT label_id FROM labels WHERE text = ?) AND status = ? AND created_us = ? AND run_id = ?
-"""
-RELABEL = """
-UPDATE runs SET labels = (
-    SELECT nullif(json_group_array(label_id), '[]')
-    FROM (SELECT label_id FROM json_each(?) CROSS JOIN labels ON text = value ORDER BY key)
-) WHERE run_id = ?
-"""
 UNCONFIRMED = "SELECT run_id FROM runs WHERE status_seq > confirmed"
 
 
@@ -133,15 +125,6 @@ def identity(path: Path) -> int:
         return 0
 
 
-def instant_us(text: str) -> int | None:
-    """Microseconds since the epoch of an RFC 3339 text; None for any other."""
-    try:
-        at = msgspec.convert(text, datetime)
-    except msgspec.ValidationError:
-        return None
-    return None if at.tzinfo is None else (at - EPOCH) // timedelta(microseconds=1)
-
-
 def ends_to_confirm(path: Path) -> list[str]:
     """Ids of the runs whose status is not confirmed. Reads every row."""
     with closing(connect(path, "rw")) as db:
@@ -160,8 +143,11 @@ class IndexFile:
         self._db = connect(path, "rw")
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+        self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         self.at = read_progress(self._db)
         self._cached: dict[str, Row] = {}
+        self._labels = LabelLists(self._db)
+        self._look_up = 0  # for so many writes, runs that begin are looked for, too
 
     def close(self) -> None:
         self._db.close()
@@ -174,6 +160,18 @@ class IndexFile:
         """
         if identity(self._path) != self._identity:
             raise Unfit("the file was deleted")
+        self._look_up = max(0, self._look_up - 1)
+        try:
+            changed = self._written(news, at, gone)
+        except sqlite3.IntegrityError:  # a run that begins has a row: it was scheduled, or another began it, too
+            self._look_up = LOOK_UP
+            changed = self._written(news, at, gone)
+        reached("index.written")
+        self.at = at
+        self._keep(changed)
+        return changed
+
+    def _written(self, news: Sequence[News], at: IndexProgress, gone: Collection[str]) -> dict[str, Row]:
         changed: dict[str, Row] = {}
         with self._transaction():
             self._advance(at)
@@ -182,9 +180,6 @@ class IndexFile:
                 reached("index.folded")
             if gone:
                 changed = self._without(gone, changed)
-        reached("index.written")
-        self.at = at
-        self._keep(changed)
         return changed
 
     def write_archived(self, rows: Sequence[Row], found: Sequence[archived.Archived], upto: int) -> dict[str, Row]:
@@ -232,7 +227,7 @@ class IndexFile:
 
     def _delete(self, rows: Mapping[str, Row]) -> None:
         totals = Counter((row.workflow, row.status) for row in rows.values())
-        self._forget_labels([row for row in rows.values() if row.labels])
+        self._labels.forget([row for row in rows.values() if row.labels])
         self._db.executemany("UPDATE totals SET runs = runs - ? WHERE (workflow, status) = (?, ?)", _shares(totals))
         self._db.executemany("DELETE FROM runs WHERE run_id = ?", [(run_id,) for run_id in rows])
         archived.forget(self._db, rows)
@@ -257,117 +252,79 @@ class IndexFile:
             raise Conflict("another process has written to the run index")
 
     def _fold(self, news: Sequence[News]) -> dict[str, Row]:
-        run_ids = {one.run_id for one in news}
-        before = {run_id: self._cached[run_id] for run_id in run_ids & self._cached.keys()}
-        before |= self._rows(run_ids - before.keys())
+        before = self._before(news)
         after = fold(before, news)
-        totals = Counter[tuple[str, RunStatus]]()
-        for run_id, row in after.items():
-            totals[row.workflow, row.status] += 1
-            if old := before.get(run_id):
-                totals[old.workflow, old.status] -= 1
         made = [row for run_id, row in after.items() if run_id not in before]
-        ids = self._label_ids(made)
-        known = [(before[run_id], row) for run_id, row in after.items() if run_id in before]
-        moved = [
-            (new.status, new.status_seq, new.confirmed, new.started_us, new.took_us, new.run_id) for _, new in known
-        ]
-        self._db.executemany(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (*row[:LABELS_AT], _ids_text(ids, row.labels) if row.labels else None, *row[LABELS_AT + 1 :])
-                for row in made
-            ],
-        )
-        self._db.executemany(MOVE, moved)
-        if ids:
-            self._db.executemany("INSERT INTO labelled VALUES (?, ?, ?, ?)", _labelled(made, ids))
-        labelled = [(old, new) for old, new in known if old.labels or new.labels]
-        self._move_labels(labelled)
-        self._relabel([(old, new) for old, new in labelled if old.labels != new.labels])
+        moved = [(before[run_id], row) for run_id, row in after.items() if run_id in before]
+        self._add(made)
+        self._move(moved)
+        totals = Counter([(row.workflow, row.status) for row in after.values()])
+        totals.subtract(Counter([(old.workflow, old.status) for old, _ in moved]))
         self._db.executemany(
             "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",
             [(*key, count) for key, count in totals.items() if count],
         )
         return after
 
+    def _before(self, news: Iterable[News]) -> dict[str, Row]:
+        """The rows of these runs. A run that begins is taken to have none, unless that was wrong lately: to look for
+        it costs as much as to write it."""
+        before: dict[str, Row] = {}
+        asked: dict[str, None] = {}
+        begun = set[str]()
+        for one in news:
+            run_id = one.run_id
+            if (row := self._cached.get(run_id)) is not None:
+                before[run_id] = row
+            elif not self._look_up and isinstance(one, Change) and one.workflow:
+                begun.add(run_id)
+            elif run_id not in begun:
+                asked[run_id] = None
+        return before | self._rows(asked) if asked else before
+
+    def _add(self, rows: Sequence[Row]) -> None:
+        """Raises IntegrityError if there is a row of one of these runs."""
+        ids = self._labels.add([row for row in rows if row.labels])
+        begun, others = [], []
+        for row in rows:
+            if row[5:] == (row.status_seq, None, None, (), row.created_us, None):
+                begun.append((row.run_id, row.workflow, TEXT[row.status], row.created_us, row.status_seq))
+            else:
+                labels = orjson.dumps([ids[text] for text in row.labels]).decode() if row.labels else None
+                others.append((*row[:2], TEXT[row.status], *row[3:LABELS_AT], labels, *row[LABELS_AT + 1 :]))
+        self._db.executemany(ADD_BEGUN, begun)
+        self._db.executemany(ADD, others)
+
+    def _move(self, rows: Sequence[tuple[Row, Row]]) -> None:
+        """Rows before and after."""
+        moved = [
+            (TEXT[new.status], new.status_seq, new.confirmed, new.started_us, new.took_us, new.run_id)
+            for _, new in rows
+        ]
+        self._db.executemany(MOVE, moved)
+        self._labels.move(rows)
+
     def _rows(self, run_ids: Collection[str]) -> dict[str, Row]:
         found = self._db.execute(ROWS, (orjson.dumps(list(run_ids)).decode(),)).fetchall()
         ids = {row[0]: orjson.loads(row[LABELS_AT]) for row in found if row[LABELS_AT] is not None}
-        texts = self._texts({label_id for each in ids.values() for label_id in each}) if ids else {}
+        texts = self._labels.texts({label_id for each in ids.values() for label_id in each}) if ids else {}
         return {row[0]: _row(row, tuple(texts[one] for one in ids.get(row[0], ()))) for row in found}
 
-    def _texts(self, label_ids: Collection[int]) -> dict[int, str]:
-        return dict(self._db.execute(LABELS, (orjson.dumps(list(label_ids)).decode(),)))
-
-    def _label_ids(self, rows: Iterable[Row]) -> dict[str, int]:
-        """The ids of the labels of new rows, which are counted."""
-        counts = Counter(text for row in rows for text in row.labels)
-        return {
-            text: self._db.execute(ADD_LABEL, (text, folded(text), runs)).fetchone()[0] for text, runs in counts.items()
-        }
-
-    def _move_labels(self, rows: Iterable[tuple[Row, Row]]) -> None:
-        """Rows before and after: the runs' places in the lists of their labels."""
-        self._db.executemany(
-            MOVE_LABEL,
-            [
-                (new.status, text, old.status, old.created_us, old.run_id)
-                for old, new in rows
-                if old.status is not new.status
-                for text in old.labels
-            ],
-        )
-
-    def _relabel(self, rows: Sequence[tuple[Row, Row]]) -> None:
-        """Rows before and after, which were moved, and are paused now, or go on."""
-        if not rows:
-            return
-        self._forget_labels([new._replace(labels=_without(old.labels, new.labels)) for old, new in rows])
-        added = [new._replace(labels=_without(new.labels, old.labels)) for old, new in rows]
-        self._db.executemany("INSERT INTO labelled VALUES (?, ?, ?, ?)", _labelled(added, self._label_ids(added)))
-        self._db.executemany(RELABEL, [(orjson.dumps(new.labels).decode(), new.run_id) for _, new in rows])
-
-    def _forget_labels(self, rows: Sequence[Row]) -> None:
-        counts = Counter(text for row in rows for text in row.labels)
-        ids = {text: self._db.execute(ADD_LABEL, (text, None, -runs)).fetchone()[0] for text, runs in counts.items()}
-        self._db.executemany(
-            "DELETE FROM labelled WHERE (label_id, status, created_us, run_id) = (?, ?, ?, ?)", _labelled(rows, ids)
-        )
-        self._db.executemany("DELETE FROM labels WHERE label_id = ? AND runs <= 0", [(one,) for one in ids.values()])
-
     def _keep(self, changed: Mapping[str, Row]) -> None:
+        cached = self._cached
         for run_id, row in changed.items():
-            if row.status in RUN_ENDED and not row.unconfirmed:
-                self._cached.pop(run_id, None)
+            if row.status in RUN_ENDED and row.status_seq <= row.confirmed:
+                cached.pop(run_id, None)
             else:
-                self._cached[run_id] = row
-        for run_id in list(islice(self._cached, max(0, len(self._cached) - CACHED_ROWS_MAX))):
-            del self._cached[run_id]
-
-
-def folded(text: str) -> str | None:
-    """The text without regard to case; None where that is the text itself."""
-    found = text.casefold()
-    return None if found == text else found
+                cached[run_id] = row
+        for run_id in list(islice(cached, max(0, len(cached) - CACHED_ROWS_MAX))):
+            del cached[run_id]
 
 
 def _row(read: tuple[Any, ...], labels: tuple[str, ...]) -> Row:
     run_id, workflow, status, *others = read
     others[LABELS_AT - 3] = labels
     return Row(run_id, workflow, STATUS[status], *others)
-
-
-def _ids_text(ids: Mapping[str, int], labels: Iterable[str]) -> str:
-    return orjson.dumps([ids[text] for text in labels]).decode()
-
-
-def _without(labels: Iterable[str], others: Collection[str]) -> tuple[str, ...]:
-    return tuple(text for text in labels if text not in others)
-
-
-def _labelled(rows: Iterable[Row], ids: Mapping[str, int]) -> list[tuple[int, RunStatus, int, str]]:
-    return [(ids[text], row.status, row.created_us, row.run_id) for row in rows for text in row.labels]
 
 
 def _shares(totals: Mapping[tuple[str, RunStatus], int]) -> list[tuple[int, str, RunStatus]]:

@@ -14,53 +14,29 @@ from pathlib import Path
 from typing import NoReturn
 
 from penstock.actors.index.archived import Archived, row_of
-from penstock.actors.index.file import IndexFile, IndexProgress, Unfit, ends_to_confirm, instant_us, prepare, remove
+from penstock.actors.index.changes import UNWANTED, changes
+from penstock.actors.index.file import IndexFile, IndexProgress, Unfit, ends_to_confirm, prepare, remove
+from penstock.actors.index.instants import instant_us
 from penstock.actors.index.lost_beginnings import lost_beginnings
-from penstock.actors.index.rows import (
-    IMPORTED_TEXT,
-    MOVES,
-    PAUSED_TEXT,
-    Change,
-    News,
-    Row,
-    State,
-    label_texts,
-    pause_texts,
-)
-from penstock.broker import names
+from penstock.actors.index.rows import Change, News, Row, State, pause_texts
 from penstock.broker.archive.archive import readable
 from penstock.broker.archive.archived_runs import MARK_STARTS
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.nats.tail import Lost, ReadBatch, Tail
-from penstock.broker.records.imports import mark_in
 from penstock.broker.store import Store
 from penstock.broker.streams.history import Tip
 from penstock.config.logging import get_logger
-from penstock.engine.errors import Conflict, NeedsUpgrade, PenstockError, Unavailable
-from penstock.engine.run.event_payloads import parent_run_id
-from penstock.engine.run.events import (
-    IN_BETWEEN,
-    LimitGranted,
-    Malformed,
-    WorkflowCancelled,
-    WorkflowCompleted,
-    WorkflowFailed,
-    WorkflowRemoved,
-    WorkflowResumed,
-    WorkflowScheduled,
-    WorkflowStarted,
-    decode,
-)
+from penstock.engine.errors import Conflict, PenstockError, Unavailable
+from penstock.engine.run.events import WorkflowRemoved
 from penstock.engine.run.state import Run
 
 BATCH = 2000
 IDLE_CHECK_S = 1.0  # without a message for so long, check whether one was lost
 BEAT_S = 1.0
 PAUSE_S_PER_MESSAGE, PAUSE_S_MAX = 0.003, 0.05  # after a write, so that a busy log is read in a few large batches
-BURST, BURST_PAUSE_S = 500, 0.1  # messages in a batch: in a burst, more and smaller writes make no list fresher
+BURST, BURST_PAUSE_S = 200, 0.1  # messages in a batch: in a burst, more and smaller writes make no list fresher
 RETRY_S = 0.5
 RENEW_S = 0.05
-ENDS = frozenset({WorkflowCompleted, WorkflowFailed, WorkflowCancelled})
 LEADS_TO_ARCHIVE = (*MARK_STARTS, b'{"type":"workflow.removed"')
 CONFIRM_AFTER_S = 2.0  # so that a run with several changes in quick succession is folded once
 CONFIRMED_AT_ONCE = 20  # an engine that is far behind must not be slowed down by being read
@@ -173,13 +149,15 @@ class _Follower:
         self._unconfirmed = dict.fromkeys(to_confirm, time.monotonic())
         await self._read_archive()  # first: the log may go on with runs that are in it
         await self._check_idle()
-        async with self._store.history.tail(self._file.at.seq, IN_BETWEEN) as tail:
+        async with self._store.history.tail(self._file.at.seq, UNWANTED) as tail:
+            burst = False
             while True:
-                batch = await tail.next(IDLE_CHECK_S)
-                if batch.last is None:
-                    await self._check_idle()
-                else:
+                batch = await (tail.waiting(BATCH) if burst else tail.next(IDLE_CHECK_S))
+                if batch.last is not None:
                     await asyncio.sleep(await self._read_on(tail, batch, batch.last))
+                elif not burst:
+                    await self._check_idle()
+                burst = batch.messages > BURST
                 await self._confirm()
                 if time.monotonic() - self._archive_read_at > ARCHIVE_CHECK_S and await self._store.archive.in_use():
                     await self._read_archive()
@@ -188,16 +166,19 @@ class _Follower:
 
     async def _read_on(self, tail: Tail, batch: ReadBatch, last: Delivery) -> float:
         """Write the first messages and all that wait behind them. Returns how long to pause, in s, so that more can
-        gather."""
-        if last.pending:
+        gather. What was there at the start is read in half of the time: runs that wait for the engine come first."""
+        begun = time.monotonic()
+        if last.pending and batch.messages == 1:
             batch += await tail.waiting(BATCH)
             last = batch.last or last
-        if any(map(_leads_to_archive, batch.wanted)):
+        if any(read.data.startswith(LEADS_TO_ARCHIVE) for read in batch.reads):
             await self._read_archive()
-        changes = list(_changes(batch.wanted))
-        gone = [one.run_id for one in changes if isinstance(one, Change) and one.kind is WorkflowRemoved]
-        self._write(changes, self._file.at._replace(seq=last.seq, as_of=last.at), gone)
-        if batch.messages > BATCH:
+        news = changes(batch.reads)
+        gone = [one.run_id for one in news if isinstance(one, Change) and one.kind is WorkflowRemoved]
+        self._write(news, self._file.at._replace(seq=last.seq, as_of=last.at), gone)
+        if last.seq < self._tip.seq:
+            return time.monotonic() - begun
+        if batch.messages >= BATCH:
             return 0.0
         return BURST_PAUSE_S if batch.messages > BURST else min(PAUSE_S_MAX, batch.messages * PAUSE_S_PER_MESSAGE)
 
@@ -211,7 +192,7 @@ class _Follower:
             while upto < tip:
                 batch = await tail.waiting(BATCH)
                 upto = tip if batch.last is None else batch.last.seq
-                runs = [run for one in batch.wanted if (run := readable(one.data, one.seq)) is not None]
+                runs = [run for one in batch.reads if (run := readable(one.data, one.seq)) is not None]
                 found = [Archived(run.run_id, run.seq, run.last_seq) for run in runs]
                 self._note(self._file.write_archived([row_of(run) for run in runs], found, upto))
                 self._write()
@@ -233,11 +214,13 @@ class _Follower:
     def _note(self, changed: Mapping[str, Row]) -> None:
         """Note which of these rows must be confirmed."""
         now = time.monotonic()
-        for run_id, row in changed.items():
-            if row.unconfirmed:
-                self._unconfirmed.setdefault(run_id, now)
-            else:
-                self._unconfirmed.pop(run_id, None)
+        if self._unconfirmed:
+            for run_id in changed.keys() & self._unconfirmed.keys():
+                if not changed[run_id].unconfirmed:
+                    del self._unconfirmed[run_id]
+        for row in changed.values():
+            if row.status_seq > row.confirmed:  # as `unconfirmed`, without a call for each
+                self._unconfirmed.setdefault(row.run_id, now)
 
     async def _confirm(self) -> None:
         """Fold some of the runs whose status is not certain: another than the owner wrote an end, it was resumed, or
@@ -278,71 +261,3 @@ class _Follower:
             raise Lost(f"message {following} did not arrive")
         else:
             self._missing = following
-
-
-def _leads_to_archive(delivery: Delivery) -> bool:
-    """Whether the archive must be read before this message of the log: a mark of it, or a removal of what may be in
-    it."""
-    return delivery.data.startswith(LEADS_TO_ARCHIVE)
-
-
-def _changes(kept: Sequence[Delivery]) -> Iterator[News]:
-    for delivery in kept:
-        if (change := _change(delivery)) is not None:
-            yield change
-        elif (row := _imported(delivery)) is not None:
-            yield row
-
-
-def _change(delivery: Delivery) -> Change | None:
-    """The change that a message of the log makes, if any. Malformed events change nothing; those of a newer version are
-    read by that version, which builds the index again."""
-    if not delivery.subject.startswith("history."):
-        return None
-    try:
-        event = decode(delivery.data)
-    except (Malformed, NeedsUpgrade):
-        return None
-    run_id = delivery.subject.rpartition(".")[2]
-    if event.run_id != run_id or type(event) not in MOVES:
-        return None
-    if isinstance(event, WorkflowStarted | WorkflowScheduled):
-        created_us = instant_us(event.timestamp)
-        created_us = int(delivery.at * 1e6) if created_us is None else created_us
-        first = Change(run_id, type(event), delivery.seq, event.payload.workflow, created_us)
-        if isinstance(event, WorkflowScheduled):
-            return first._replace(labels=label_texts(event.payload.labels, None))
-        begun = event.payload
-        labels = label_texts(begun.labels, begun.trigger)
-        parent = parent_run_id(begun.parent)
-        return first._replace(
-            rerun_of=begun.rerun_of, parent=parent, labels=labels, at_us=created_us, waits=begun.waits
-        )
-    if isinstance(event, LimitGranted):
-        if event.payload.step_id is not None:
-            return None
-        at_us = instant_us(event.timestamp)
-        at_us = int(delivery.at * 1e6) if at_us is None else at_us
-        return Change(run_id, type(event), delivery.seq, at_us=at_us, waits=event.payload.more)
-    folded = names.owner_seq(delivery.headers) if delivery.headers else None
-    undoes = isinstance(event, WorkflowCancelled) and event.payload.compensate
-    at_us = instant_us(event.timestamp) if type(event) in ENDS else None
-    waits = event.payload.waits if isinstance(event, WorkflowResumed) else 0
-    return Change(run_id, type(event), delivery.seq, folded=folded, undoes=undoes, at_us=at_us, waits=waits)
-
-
-def _imported(delivery: Delivery) -> Row | None:
-    """The row of an imported run, if the message is the mark of one."""
-    if not delivery.subject.startswith("history."):
-        return None
-    try:
-        mark = mark_in(delivery.data)
-    except NeedsUpgrade:
-        return None
-    if mark is None or mark.run_id != delivery.subject.rpartition(".")[2]:
-        return None
-    head = mark.payload
-    labels = (*label_texts(head.labels, head.trigger), IMPORTED_TEXT, *([PAUSED_TEXT] if head.paused else []))
-    created_us = instant_us(head.created_at)
-    known = (head.workflow, head.status, int(delivery.at * 1e6) if created_us is None else created_us, 0, delivery.seq)
-    return Row(mark.run_id, *known, head.rerun_of, parent_run_id(head.parent), labels)

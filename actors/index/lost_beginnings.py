@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Collection
 
 import msgspec
 
-from penstock.actors.index.file import instant_us
+from penstock.actors.index.instants import instant_us
 from penstock.actors.index.rows import Row, label_texts, pause_texts
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.store import Store

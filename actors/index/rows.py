@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from penstock.config.limits import RUN_LABELS_MAX
 from penstock.engine.definition.labels import is_label
 from penstock.engine.run.event_payloads import TriggerRef
@@ -63,7 +65,7 @@ ALWAYS_APPLY = frozenset({WorkflowScheduled, WorkflowStarted, WorkflowCancelled}
 PAUSES = frozenset({WorkflowPaused, WorkflowUnpaused})
 
 
-class Change(NamedTuple):
+class Change(Struct, frozen=True, gc=False):
     """What the index needs of one event. `workflow`, `created_us`, `rerun_of`, `parent` and `labels` are set for a
     run's first event; `folded` for an end written by the run's owner: the sequence of the last event that it had
     folded. `undoes`: the cancelled run may have steps to undo first. `at_us` is the time of a start, a grant or
@@ -183,9 +185,10 @@ def _changed(row: Row | None, change: Change) -> Row | None:
         if row is not None and change.kind is LimitGranted and status is RunStatus.PENDING:
             return None
     if row is None:
-        known = (change.workflow, status, change.created_us, change.seq, change.seq)
         begun_us = None if change.waits else change.at_us
-        return Row(change.run_id, *known, change.rerun_of, change.parent, change.labels, begun_us)
+        run_id, workflow, created_us, seq = change.run_id, change.workflow, change.created_us, change.seq
+        of = (change.rerun_of, change.parent, change.labels)
+        return Row(run_id, workflow, status, created_us, seq, seq, *of, begun_us)
     if change.seq <= max(
         row.status_seq, row.confirmed
     ):  # a state that was read before the log came so far has it already

@@ -17,7 +17,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from penstock.actors.index.file import IndexProgress, identity, instant_us
+from penstock.actors.index.file import IndexProgress, identity
+from penstock.actors.index.instants import instant_us
 from penstock.actors.index.queries import AFTER_ANY_ID, INSTANT_US_MAX, Place, TimeRange
 from penstock.actors.index.reader import Counted, CreatedRuns, GroupedRuns, IndexReader, Overdue, Took, TooManyBuckets
 from penstock.actors.index.selection import GroupBy, Selection

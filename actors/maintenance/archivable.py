@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.actors.control.bulk import chunks
-from penstock.actors.index.file import instant_us
+from penstock.actors.index.instants import instant_us
 from penstock.actors.maintenance.ended_histories import WholeHistory, histories, whole_history
 from penstock.actors.maintenance.pruning import is_old
-from penstock.actors.runs.loading import FINAL, load, snapshots
+from penstock.actors.runs.loading import FINAL, at_end, load, snapshots
 from penstock.broker.archive.archived_runs import (
     ArchivedHead,
     ArchivedRun,
@@ -53,6 +53,9 @@ async def archivable(store: Store, run_ids: Sequence[str], ended_before: float) 
     together = await histories(store, {run_id: last[run_id].seq for run_id in here})
     for chunk in chunks(here):
         written = await snapshots(store, chunk)
+        for run_id in chunk:
+            if run_id not in written and (ended := await at_end(store, last[run_id])) is not None:
+                written[run_id] = ended  # its end orders nothing, and carries the state
         old = [run for run in written.values() if run.ended and is_old(run, last[run.run_id], ended_before)]
         yield await _all_of_chunk(store, old, last, together)
 

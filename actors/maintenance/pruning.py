@@ -20,6 +20,7 @@ from penstock.actors.control.run_operations import now
 from penstock.actors.index.file import IndexFile
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.runs.loading import FINAL, load, load_many, snapshots
+from penstock.broker.names import owner_state
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.broker.streams.history import REMOVAL_TTL
@@ -77,7 +78,7 @@ async def _prune(
     wanted = []
     for run_id in run_ids:
         run = runs.get(run_id)
-        if problem := _problem(run, written.get(run_id), needed.get(run_id)):
+        if problem := _problem(run, _is_written(written.get(run_id), last.get(run_id)), needed.get(run_id)):
             done.skipped.append(Skipped(run_id, problem))
         elif run is not None and (ended_before is None or is_old(run, last.get(run_id), ended_before)):
             wanted.append(run_id)
@@ -109,13 +110,18 @@ def _removal(run_id: str, at: str, archived: int | None) -> WorkflowRemoved:
     return WorkflowRemoved(run_id=run_id, timestamp=at, archived=(archived,), v=ARCHIVED_FORMAT)
 
 
-def _problem(run: Run | None, written: Run | None, needed: str | None) -> str | None:
+def _is_written(snapshot: Run | None, last: Stored | None) -> bool:
+    """Whether the run's shard has nothing more to do: it has written the end, or the end orders nothing."""
+    return (snapshot is not None and snapshot.ended) or (last is not None and owner_state(last.headers) is not None)
+
+
+def _problem(run: Run | None, is_written: bool, needed: str | None) -> str | None:
     """Why the run stays. None: nothing is against its removal."""
     if run is None:
         return GONE
     if not run.ended:
         return f"it is {run.status}"
-    if written is None or not written.ended:
+    if not is_written:
         return "its shard has not written its end yet"
     return needed
 

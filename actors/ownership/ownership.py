@@ -18,7 +18,7 @@ from penstock.actors.ownership.moves import Mine, Moves, plan, willing_places
 from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.shared.lease import ShardLease, now
 from penstock.broker import names
-from penstock.broker.records.owners import Claim, Claimed, Member, View
+from penstock.broker.records.owners import Claim, Claimed, Handled, Member, View
 from penstock.broker.store import Store
 from penstock.config.limits import LEASE_RENEW_S, PARTITIONS
 from penstock.config.logging import get_logger
@@ -29,6 +29,7 @@ from penstock.engine.errors import Conflict, PenstockError, Unavailable
 
 SIBLINGS_S_MAX = 0.6  # to wait for the other shards of the same start; then partitions are taken without them
 CONSUMER_SILENT_S = 15.0  # a cluster's election takes up to 10
+NOTED_EVERY_S = 2.0  # how far the partitions are, for after a restart of the broker
 SETTLE_S = 0.25  # no shard comes or goes for so long before partitions move between living shards
 
 log = get_logger()
@@ -45,6 +46,8 @@ class Ownership:
         self._places: frozenset[str] = frozenset()
         self._changed_at = 0.0
         self._leaves_consumers = False
+        self._noted: dict[int, int] = {}
+        self._noted_at = 0.0
 
     async def start(self, siblings: int) -> None:
         """Take the free partitions, once the `siblings` of the same start are listed, too. Raises Unavailable."""
@@ -66,6 +69,7 @@ class Ownership:
             self._notified.clear()
             try:
                 await self._check()
+                await self._note_handled()
             except Unavailable as error:
                 log_rate_limited(log, "shard_waits_for_broker", shard=self._members.me.shard, error=str(error))
 
@@ -174,21 +178,27 @@ class Ownership:
             if former.claim.owner and await self._store.owners.find(former.claim.owner) is not None:
                 return  # the view is outdated: its owner is listed
             handed_over = former.revision > 0 and not former.claim.owner and former.claim.log == self._log
-            mine, fresh = await self._claim(number, former, handed_over), not handed_over
+            handed_over = handed_over and await self._is_as_wanted(former.claim.consumer)
+            mine, fresh = await self._claim(number, view, handed_over), not handed_over
         await self._shard.own(number, mine.claim.consumer, mine.claim.start, fresh=fresh)
         reached("handover.owned")
 
-    async def _claim(self, number: int, former: Claimed, handed_over: bool) -> Claimed:
+    async def _is_as_wanted(self, consumer: str) -> bool:
+        """Whether a consumer is in the broker's memory if it should be, or not there. Raises Unavailable."""
+        found = await self._store.consumers.progress(consumer) if self._store.consumers.in_memory else None
+        return found is None or found.in_memory
+
+    async def _claim(self, number: int, view: View, handed_over: bool) -> Claimed:
         """Write this shard's claim. A partition that was not handed over gets a new consumer, see
         broker/streams/consumers.py."""
-        me = self._members.me.id
+        me, former = self._members.me.id, view.claims[number]
         if handed_over:
             claim = Claim(me, former.claim.consumer, former.claim.start, self._log)
         else:
             consumer = former.claim.consumer
             asked = bool(consumer) and not self._is_unresponsive(consumer)
             handled = await self._store.consumers.floor(consumer) if asked else None
-            known = former.claim.start if former.claim.log == self._log else 1
+            known = view.handled_before(number, self._log)
             claim = Claim(me, _next_consumer(number, former), max(known, (handled or 0) + 1), self._log)
         return await self._write(number, claim, former)
 
@@ -197,6 +207,17 @@ class Ownership:
         mine = self._mine[number] = Claimed(claim, await self._store.owners.claim(number, claim, former.revision))
         reached("handover.claimed")
         return mine
+
+    async def _note_handled(self) -> None:
+        """Note how far each partition is, if its consumer would not survive a restart of the broker. Raises
+        Unavailable."""
+        if now() - self._noted_at < NOTED_EVERY_S or not self._store.consumers.in_memory:
+            return
+        self._noted_at = now()
+        starts = {n: start for n, start in self._shard.handled_before.items() if start > self._noted.get(n, 1)}
+        self._members.lease.check()
+        await self._store.owners.note_handled({n: Handled(start, self._log) for n, start in starts.items()})
+        self._noted |= starts
 
     def _is_unresponsive(self, consumer: str) -> bool:
         """Whether the consumer has not answered for long, as when two nodes of a broker cluster die at once."""

@@ -46,7 +46,8 @@ from penstock.engine.errors import Conflict, Denied, Invalid, Unavailable
 BROKER_WAIT_S = 60.0  # for the first connection
 RECONNECT_WAIT_S = 5.0  # of one attempt to reach a broker that was there before
 RECONNECT_PAUSE_S = 0.5  # before the next attempt
-INDEX_NICENESS = 5  # at 10, an overloaded machine leaves the index seconds behind
+# Hundreds of thousands of live objects: the collector's full passes would cost more than they find.
+GC_THRESHOLD = (100_000, 50, 100)
 ENGINE_WIDE = {
     "triggers": serve_triggers,
     "lost_tasks": watch_lost_tasks,
@@ -65,15 +66,14 @@ log = get_logger()
 def run_shard(settings: Settings, number: int, engine: str, relay: Relay | None, parent: int) -> None:
     """One shard of this engine: the actors of the runs in its partitions. With a `relay` it reports for the supervisor,
     too."""
-    # Hundreds of thousands of live objects: the collector's full passes would cost more than they find.
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(*GC_THRESHOLD)
     _main(settings, f"shard-{number}", parent, lambda stop: _shard(settings, number, engine, relay, stop))
 
 
 def run_services(settings: Settings, relay: Relay, triggers: bool, parent: int) -> None:
-    """The run index's follower, retention, and triggers if asked for. Its priority is below that of shards: lists
-    wait for it, runs do not."""
-    os.nice(INDEX_NICENESS)
+    """The run index's follower, retention, and triggers if asked for. Its priority is that of shards: it needs little,
+    and at a lower one a busy machine leaves lists seconds behind."""
+    gc.set_threshold(*GC_THRESHOLD)
     _main(settings, "services", parent, lambda stop: _services(settings, relay, triggers, stop))
 
 

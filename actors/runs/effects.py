@@ -16,6 +16,7 @@ from penstock.actors.runs.commands.paused_tasks import PausedTasks
 from penstock.actors.runs.commands.slots import Slots
 from penstock.actors.runs.commands.step_values import VALUE_BYTES_MAX, StepValues
 from penstock.actors.runs.commands.takeovers import Takeovers
+from penstock.actors.runs.end_state import carried_state, is_completion
 from penstock.actors.runs.outputs import Outputs, is_light
 from penstock.actors.runs.shared.answers import stored
 from penstock.actors.runs.shared.lease import ShardLease
@@ -124,7 +125,12 @@ class Effects:
                 if isinstance(command, WithdrawTask | WithdrawSticky | CancelTask) or self._paused.looks(run, command):
                     await stored(answers)  # it looks for what is stored, and an earlier command may have sent one
                     self._lease.check()
-                answers.append(await self._send(workflow, run, command, since, outputs))
+                if number == len(commands) and is_completion(command):
+                    await stored(answers)  # who reads the state that the end carries looks for nothing before it
+                    self._lease.check()
+                    answers = [self._send_completion(workflow, run, command.event)]
+                else:
+                    answers.append(await self._send(workflow, run, command, since, outputs))
                 reached("shard.command_sent")
             await stored(answers)
         except (Unavailable, Conflict):
@@ -310,6 +316,13 @@ class Effects:
                 return history.send_end(event, run.seq, message_ids.of_cancellation(run.run_id, run.resumes))
             case _:
                 return history.send_end(event, run.seq)
+
+    def _send_completion(self, workflow: Workflow, run: Run, event: WorkflowCompleted) -> asyncio.Future[bytes]:
+        """Send the end of a run for which everything else is stored, with the run's state if it can have that."""
+        if event.payload.resumes != run.resumes:
+            return self._send_end(workflow, run, event)
+        history = self._store.history
+        return history.send_end(event, run.seq, state=carried_state(workflow, run, event, history))
 
     async def _with_input(
         self, workflow: Workflow, run: Run, command: DeadLetterTask, outputs: Outputs

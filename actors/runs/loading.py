@@ -16,13 +16,14 @@ from penstock.broker.archive.archived_runs import (
     archive_seq,
     is_archive_mark,
 )
+from penstock.broker.names import owner_state
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.nats.direct import Stored
 from penstock.broker.records.imports import ImportMark, mark_in
 from penstock.broker.records.past_states import PastState
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
-from penstock.config.process.background import all_of
+from penstock.config.process.background import all_of, both
 from penstock.engine import formats
 from penstock.engine.errors import Invalid, NeedsUpgrade, NotFound
 from penstock.engine.run.advance import advance
@@ -92,10 +93,14 @@ async def load(
 
     Raises Unavailable; NeedsUpgrade, which is one, when only a newer version can read the log.
     """
-    entry = snapshot or await store.runs.get(run_id)
+    entry, last = await _newest(store, run_id, snapshot, current)
+    if last is not None and (ended := await at_end(store, last)) is not None:
+        return LoadedRun(ended, entry.revision if entry else 0, workflow=await _whole(store, ended), last_seq=last.seq)
     run = _decoded(entry)
     if entry is not None and run is not None and (run.status in FINAL or entry.revision in current):
         return LoadedRun(run, entry.revision, workflow=await _whole(store, run))
+    if entry is not None and run is not None and last is not None and run.seq == last.seq and not run.removed:
+        return LoadedRun(run, entry.revision, workflow=await _whole(store, run), last_seq=last.seq)
     last_seq = run.seq if run else 0
     workflow = None if run is None else await workflow_of(store, run, ())
     commands: list[Command] = []
@@ -103,7 +108,10 @@ async def load(
     mark: ImportMark | None = None
     pages = store.history.pages(run_id, last_seq, ahead_to=ALL, by_index=by_index and run is None)
     async for page in pages:
-        tail = records(page)
+        ended, after = await _end_within(store, page)
+        if ended is not None:
+            run, workflow, commands, beyond = ended, await workflow_of(store, ended, ()), [], 0
+        tail = records(page[after:])
         if seq := archive_seq(page[0]):
             archived = seq
         else:
@@ -139,6 +147,45 @@ def _archived_in(page: Sequence[Stored], before: int) -> int:
         if is_archive_mark(stored.data) and (mark := archive_mark_in(stored.data)) is not None:
             before = mark.payload.seq if isinstance(mark, RunArchived) else 0
     return before
+
+
+async def _newest(
+    store: Store, run_id: str, snapshot: Entry | None, current: Container[int]
+) -> tuple[Entry | None, Stored | None]:
+    """The run's snapshot, and the last event of its log; None for that where it is not looked for, as the caller has
+    seen it."""
+    if current:
+        return snapshot or await store.runs.get(run_id), None
+    if snapshot is not None:
+        return snapshot, await store.history.last(run_id)
+    return await both(store.runs.get(run_id), store.history.last(run_id))
+
+
+async def at_end(store: Store, last: Stored) -> Run | None:
+    """The run that has ended by this last event of its log, if the event carries its state."""
+    state = owner_state(last.headers)
+    if state is None:
+        return None
+    try:
+        run = from_snapshot(state)
+    except msgspec.MsgspecError as error:
+        log.error("end_state_unreadable", seq=last.seq, error=str(error))
+        return None
+    workflow = await workflow_of(store, run, ())
+    found = records([last])
+    if workflow is None or not found:
+        return None
+    ended = advance_safely(expanded(workflow, run), run, found[0])[0]
+    return ended if ended is not None and ended.ended else None
+
+
+async def _end_within(store: Store, page: Sequence[Stored]) -> tuple[Run | None, int]:
+    """The run at the last event in the page that is an end with its state, and how many events are before what follows;
+    None and 0 without one. Such events were folded and counted by their owner."""
+    for place in range(len(page) - 1, -1, -1):
+        if page[place].headers and (ended := await at_end(store, page[place])) is not None:
+            return ended, place + 1
+    return None, 0
 
 
 async def load_at(store: Store, run_id: str, seq: int) -> Run:
@@ -240,6 +287,8 @@ async def load_many(
             return None
         async with gate:
             try:
+                if last is not None and (ended := await at_end(store, last)) is not None:
+                    return ended
                 is_first = entry is None and last is not None and begun.get(run_id) == last.seq
                 only = await _of_first(store, last) if last is not None and is_first else None
                 return only or (await load(store, run_id, entry, by_index=by_index)).run

@@ -17,6 +17,7 @@ from msgspec import Struct
 from penstock.actors.runs.actor_state import RELOAD_DUE, SAVE_DUE, SAVED, TURN_DUE, UNSAVED
 from penstock.actors.runs.dead_letters import EventDeadLetters, event_of, is_expected
 from penstock.actors.runs.effects import Effects
+from penstock.actors.runs.end_state import carries_state
 from penstock.actors.runs.loading import FAILED, LoadedRun, advance_safely, load
 from penstock.actors.runs.new_runs import workflow_of_new
 from penstock.actors.runs.putting_away import is_put_away, put_away, remove_run, until_archived
@@ -102,15 +103,11 @@ class RunActor:
         self.active_at = 0.0
         self.asleep = False  # until later than an idle run stays in memory
         self._workflow: Workflow | None = None
-        self._revision = 0
-        self._current = False
+        self._revision, self._current = 0, False
         self._state = SAVED
         self._pending: list[PendingEvent] = []
         self._unsaved: list[PendingEvent] = []
-        self._in_turn = 0
-        self._failures = 0
-        self._removed = 0
-        self._counted = 0
+        self._in_turn = self._failures = self._removed = self._counted = 0
         self._traced = deps.metrics.traces(run_id)
 
     @property
@@ -184,8 +181,11 @@ class RunActor:
             self._removed = self.run.seq
             await self._without_run(events)
             return
-        if self._state is SAVED and self.run is not before:
-            self._state = UNSAVED
+        if self.run is not None and self.run is not before:
+            if carries_state(self.run, events[-1].delivery):
+                self._state, self._current = SAVED, False
+            elif self._state is SAVED:
+                self._state = UNSAVED
         reached("shard.advanced")
         if commands:
             assert self.run is not None

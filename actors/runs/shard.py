@@ -47,6 +47,7 @@ LOADS_AT_ONCE = 64  # runs that are read from the store
 PASSIVATING_MAX = 10_000  # actors over the cap that are about to be saved and to leave
 LEFT_MANY = 1000  # actors that leave at once: the memory they leave is worth returning
 TICK_S = 0.1
+ACK_TICKS = 10
 SWEEP_S = 5.0
 
 log = get_logger()
@@ -83,6 +84,7 @@ class Shard:
         )
         self._queues: dict[int, PartitionQueue] = {}
         self._swept_at = 0.0
+        self._ticks = 0
         self._left_last = self._resting = 0
 
     def register_metrics(self) -> None:
@@ -122,6 +124,11 @@ class Shard:
     def partitions(self) -> tuple[int, ...]:
         """The partitions whose events come to this shard."""
         return tuple(sorted(number for number, queue in self._queues.items() if queue.pull is not None))
+
+    @property
+    def handled_before(self) -> dict[int, int]:
+        """By partition the sequence before which everything is handled and acknowledged."""
+        return {number: queue.start for number, queue in self._queues.items()}
 
     async def own(self, number: int, consumer: str, start: int, *, fresh: bool) -> None:
         """Take the events of a partition from here on, by this consumer. A `fresh` one is created first: it delivers
@@ -265,8 +272,11 @@ class Shard:
                 actor.save_soon()
 
     async def _acknowledge(self, before: float) -> None:
+        """Acknowledge what some of the partitions have handled, others each time: once a second each is enough."""
+        self._ticks += 1
         for number, queue in list(self._queues.items()):
-            await self._acknowledge_queue(number, queue, before)
+            if (number + self._ticks) % ACK_TICKS == 0:
+                await self._acknowledge_queue(number, queue, before)
 
     async def _acknowledge_queue(self, number: int, queue: PartitionQueue, before: float) -> None:
         last = queue.acknowledgeable(min(before, self.timers.holds_from(number)))

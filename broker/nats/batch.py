@@ -21,6 +21,7 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_r
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.errors import ApiError, Code, translated
 from penstock.broker.nats.headers import MSG_ID
+from penstock.broker.nats.publisher import Publisher
 from penstock.config.limits import BATCH_BYTES_MAX, BULK_RUNS_MAX, MIB
 from penstock.config.process.background import report, start
 from penstock.engine.errors import Conflict, Full, NotFound, PenstockError, Unavailable
@@ -35,6 +36,8 @@ SEQ_NEVER = 2**63 - 1
 SPARE_SHARE, SPARE_BYTES_MAX = 64, 16 * MIB
 AMPLE_BYTES, AMPLE_S = 1024 * MIB, 1.0  # with so much room, it is asked for again after so many s
 OVERHEAD_BYTES = 512  # of each stored message: ids, and what the broker adds
+GROUP_MIN = 4  # fewer are stored sooner one by one
+GROUP_MAX = 500
 
 
 class Message(NamedTuple):
@@ -176,6 +179,72 @@ def _succeed(group: Sequence[_Joined], last_seq: int) -> None:
         last_seq = max(0, last_seq - len(joined.messages))
 
 
+class _Grouped(NamedTuple):
+    message: Message
+    future: asyncio.Future[bytes]
+
+
+class Groups:
+    """Stores single messages of one stream in atomic batches, one after the other: where the broker syncs each write to
+    the disk, it syncs a batch once. What is sent while one is on its way is the next one.
+
+    Owned by whoever owns the publisher. The stream must accept atomic batches; else all are stored one by one."""
+
+    def __init__(self, broker: Broker, publisher: Publisher) -> None:
+        self._broker, self._publisher = broker, publisher
+        self._waiting: list[_Grouped] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def send(self, message: Message) -> asyncio.Future[bytes]:
+        """As `Publisher.send`, of a small message; the answer may be empty."""
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Grouped(message, future))
+        if self._task is None:
+            self._task = start(self._work(), name="groups")
+        return future
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
+                group = [one for one in group if not one.future.done()]  # else its caller was cancelled
+                if len(group) >= GROUP_MIN and await try_batch(self._broker, [one.message for one in group]):
+                    _answer(group)
+                else:  # one may be a repeat, for which the broker refuses all: alone it is none
+                    self._send_singly(group)
+        finally:
+            self._task = None
+
+    def _send_singly(self, group: Sequence[_Grouped]) -> None:
+        for message, future in group:
+            if not future.done():
+                sent = self._publisher.send(message.subject, message.data, {MSG_ID: message.id, **message.headers})
+                _follow(sent, future)
+
+
+def _answer(group: Sequence[_Grouped]) -> None:
+    for one in group:
+        if not one.future.done():
+            one.future.set_result(b"")
+
+
+def _follow(sent: asyncio.Future[bytes], future: asyncio.Future[bytes]) -> None:
+    """Let `future` end as `sent` does, and cancel that if it is cancelled."""
+
+    def ended(_: asyncio.Future[bytes]) -> None:
+        if future.done():
+            return
+        if sent.cancelled():
+            future.cancel()
+        elif (error := sent.exception()) is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(sent.result())
+
+    sent.add_done_callback(ended)
+    future.add_done_callback(lambda _: sent.cancel())
+
+
 async def publish_batch(broker: Broker, messages: Sequence[Message], room: Room | None = None) -> int:
     """Store up to 1,000 messages of one stream, all or none. Returns the sequence of the last; 0 for a repeat of a
     stored batch.
@@ -205,6 +274,20 @@ async def _publish_once(broker: Broker, messages: Sequence[Message], room: Room 
         await _refused(broker, answer, batch)
         return 0
     return int(str(answer["seq"]))
+
+
+async def try_batch(broker: Broker, messages: Sequence[Message]) -> bool:
+    """Whether these messages are stored, all of them, by one try; False: refused, or unknown. Each may be sent again
+    alone."""
+    batch = uuid4().hex
+    try:
+        for number, message in enumerate(messages[:-1], start=1):
+            await broker.publish(message.subject, message.data, headers=_headers(batch, number, message))
+        last = {**_headers(batch, len(messages), messages[-1]), BATCH_COMMIT: "1"}
+        answer = await _commit(broker, messages[-1].subject, messages[-1].data, last)
+    except PenstockError:
+        return False
+    return "error" not in answer
 
 
 async def _commit(broker: Broker, subject: str, data: bytes, headers: dict[str, str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from penstock.broker.nats.errors import translated
 from penstock.config.logging import get_logger
 from penstock.config.process.background import begin, restarting
 from penstock.config.process.rate_limited_log import log_rate_limited
-from penstock.engine.errors import Full, TooLarge, Unavailable
+from penstock.engine.errors import Conflict, Full, TooLarge, Unavailable
 from penstock.telemetry.meters import Meters
 
 RESEND_S = 2.0
@@ -34,6 +34,7 @@ TOGETHER_BYTES = 256 << 10
 HEADER_BYTES_MAX = 4096
 # no message has so many bytes of them: of a body that leaves more room they need not be counted
 HEADERS_COUNTED = 64 << 10
+AT_ONCE_MAX = 64  # messages that are written without a task
 NO_HEADERS: dict[str, str] = {}
 
 log = get_logger()
@@ -42,7 +43,7 @@ log = get_logger()
 class _Sent:
     """One message in flight."""
 
-    __slots__ = ("data", "future", "headers", "sent_at", "since", "subject", "wait_if_full")
+    __slots__ = ("data", "future", "headers", "otherwise", "sent_at", "since", "subject", "wait_if_full")
 
     def __init__(
         self,
@@ -51,13 +52,15 @@ class _Sent:
         headers: dict[str, str] | None,
         wait_if_full: bool,
         future: asyncio.Future[bytes],
+        otherwise: dict[str, str] | None,
     ) -> None:
-        self.subject, self.data, self.headers, self.wait_if_full, self.future = (
+        self.subject, self.data, self.headers, self.wait_if_full, self.future, self.otherwise = (
             subject,
             data,
             headers,
             wait_if_full,
             future,
+            otherwise,
         )
         self.since = self.sent_at = time.monotonic()
 
@@ -95,24 +98,34 @@ class Publisher:
         return self._broker.max_payload - HEADER_BYTES_MAX
 
     def send(
-        self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, wait_if_full: bool = True
+        self,
+        subject: str,
+        data: bytes,
+        headers: dict[str, str] | None = None,
+        *,
+        wait_if_full: bool = True,
+        otherwise: dict[str, str] | None = None,
     ) -> asyncio.Future[bytes]:
         """Queue one message; the future has the broker's answer (see `ack_seq`). It is sent again until answered: give
         a message id.
 
         The future raises Conflict for a stale expectation, TooLarge, and ApiError for another refusal. It does not end
         while the broker is away, nor while the storage is full, unless `wait_if_full` is false: then it raises Full.
+        With the headers `otherwise` it is sent again instead of raising the first Conflict.
         The caller sets the deadline; cancelling the future ends the repeats.
         """
         self._count += 1
         key = str(self._count)
         future: asyncio.Future[bytes] = self._loop.create_future()
-        self._waiting[key] = _Sent(subject, data, headers, wait_if_full, future)
+        self._waiting[key] = _Sent(subject, data, headers, wait_if_full, future, otherwise)
         self._bytes += len(data)
+        self._enqueue(key)
+        return future
+
+    def _enqueue(self, key: str) -> None:
         self._queue[key] = None
         if len(self._queue) == 1:
             self._flush_soon()
-        return future
 
     async def room(self) -> None:
         """Return when it is not `full`. A caller that sends many messages for one cause awaits this between them.
@@ -128,6 +141,7 @@ class Publisher:
         """Return when all that was sent so far has left for the broker; the futures have its answers. Raises
         Unavailable."""
         async with self._broker.deadline(WRITTEN_S_MAX, "broker: the connection does not accept data"):
+            await asyncio.sleep(0)  # what was sent in this pass of the loop is written by now, or has a task
             if self._flushes:
                 await asyncio.wait(self._flushes)
             await self._broker.client.written()
@@ -193,6 +207,10 @@ class Publisher:
         if isinstance(error, Unavailable) and (sent.wait_if_full or not isinstance(error, Full)):
             self._complain(error)  # full, busy or starting: the sweep sends again
             return
+        if isinstance(error, Conflict) and sent.otherwise is not None:
+            sent.headers, sent.otherwise = sent.otherwise, None
+            self._enqueue(key)
+            return
         self._forget(key)
         if not sent.future.done():
             sent.future.set_exception(error)
@@ -236,6 +254,34 @@ class Publisher:
             self._let_go_on(len(self._waiters))
 
     def _flush_soon(self) -> None:
+        self._loop.call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        """Write the queue at once, which is the usual case; what may have to wait has a task."""
+        if self._queue and not self._wrote():
+            self._flush_in_task()
+
+    def _wrote(self) -> bool:
+        if len(self._queue) > AT_ONCE_MAX:
+            return False
+        prefix, small = self._prefix, self._broker.max_payload - HEADERS_COUNTED
+        commands: list[bytes] = []
+        for key in self._queue:
+            sent = self._waiting.get(key)
+            if sent is None:
+                continue
+            if len(sent.data) > min(small, TOGETHER_BYTES // AT_ONCE_MAX):
+                return False
+            command = publish_command(sent.subject, prefix + key, sent.data, sent.headers or NO_HEADERS)
+            if command is None:
+                return False
+            commands.append(command)
+        if commands and not self._broker.client.write_now(commands):
+            return False
+        self._queue = {}
+        return True
+
+    def _flush_in_task(self) -> None:
         task = begin(self._flush(), name="publisher_flush")
         self._flushes.add(task)
         task.add_done_callback(self._flushes.discard)

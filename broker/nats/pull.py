@@ -61,6 +61,11 @@ class Delivery:
     async def ack(self) -> None:
         await self._broker.publish(self.reply, b"+ACK")
 
+    def ack_soon(self) -> None:
+        """As `ack`, with the next message that is written, or a moment later: of a process that dies before, or loses
+        its connection, the message comes again."""
+        self._broker.publish_later(self.reply, b"+ACK")
+
     async def give_back(self, delay_s: float = 0.0) -> None:
         """Let the broker deliver it again, after `delay_s`."""
         body = b'-NAK {"delay": %d}' % int(delay_s * 1e9) if delay_s else b"-NAK"
@@ -74,6 +79,11 @@ class Delivery:
 def deliveries_in(reply: str) -> int:
     """How often a message was delivered, from the subject of its acknowledgement."""
     return int(_numbers(reply)[0])
+
+
+def stored_at(reply: str) -> float:
+    """When the broker stored a message, from the same; as `Delivery.at`."""
+    return int(_numbers(reply)[3]) // 1000 / 1e6
 
 
 def _numbers(reply: str) -> list[str]:

@@ -150,6 +150,18 @@ class Leases:
 
         await self._broker.subscribe(names.BRIDGE_RELEASE, receive)
 
+    async def seek(self, task_id: str) -> None:
+        """Have the process that has just assigned the task, if there is one, store its lease now."""
+        await self._broker.publish(names.BRIDGE_SOUGHT, task_id.encode())
+
+    async def on_sought(self, callback: Callable[[str], None]) -> None:
+        """Call `callback(task id)` for each `seek`, as long as the connection lives."""
+
+        async def receive(msg: Msg) -> None:
+            callback(msg.data.decode())
+
+        await self._broker.subscribe(names.BRIDGE_SOUGHT, receive)
+
     async def forward(self, lease: Lease, body: bytes) -> bytes:
         """Forward a report to the lease's holder and return its answer. Raises NotFound when the holder is gone,
         Unavailable when the outcome is unknown."""

@@ -22,6 +22,7 @@ from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.errors import translated
 from penstock.broker.nats.headers import EXPECT_SEQ, KV_OPERATION, TTL
 from penstock.config.limits import DRAINED_TTL_S, MEMBER_TTL_S
+from penstock.config.process.background import all_of
 from penstock.engine.errors import NotFound, Unavailable
 
 WRITE_S_MAX = 1.5
@@ -63,19 +64,35 @@ class Claimed(NamedTuple):
     revision: int
 
 
+class Handled(Struct, frozen=True):
+    """Everything of a partition before the sequence `start` of the history created at `log` is handled."""
+
+    start: int
+    log: str
+
+
 class View(NamedTuple):
     """Members by id, claims by partition, and the draining engines, all read at about the same time. `renewed_at` is
-    the broker's time of each member's last heartbeat, in s since the epoch."""
+    the broker's time of each member's last heartbeat, in s since the epoch. `handled` is what owners noted last, by
+    partition."""
 
     members: dict[str, Listed]
     claims: dict[int, Claimed]
     drained: frozenset[str]
     renewed_at: Mapping[str, float] = {}
+    handled: Mapping[int, Handled] = {}
+
+    def handled_before(self, number: int, log: str) -> int:
+        """The sequence before which everything of the partition is handled, as far as claims and notes say."""
+        claimed, noted = self.claims.get(number), self.handled.get(number)
+        claim = 1 if claimed is None or claimed.claim.log != log else claimed.claim.start
+        return claim if noted is None or noted.log != log else max(claim, noted.start)
 
 
 _ENCODER = msgspec.json.Encoder()
 _MEMBER = msgspec.json.Decoder(Member)
 _CLAIM = msgspec.json.Decoder(Claim)
+_HANDLED = msgspec.json.Decoder(Handled)
 
 
 class Owners:
@@ -104,7 +121,7 @@ class Owners:
     def _view(self) -> View:
         """A new copy for each caller, who may change it."""
         view = View({}, {}, frozenset())
-        drained, renewed_at = set[str](), dict[str, float]()
+        drained, renewed_at, handled = set[str](), dict[str, float](), dict[int, Handled]()
         for entry in self._entries.values():
             if entry is None:
                 continue
@@ -116,7 +133,9 @@ class Owners:
                 view.claims[int(about)] = Claimed(_CLAIM.decode(entry.value), entry.revision)
             elif kind == record_keys.DRAINED:
                 drained.add(about)
-        return view._replace(drained=frozenset(drained), renewed_at=renewed_at)
+            elif kind == record_keys.HANDLED:
+                handled[int(about)] = _HANDLED.decode(entry.value)
+        return view._replace(drained=frozenset(drained), renewed_at=renewed_at, handled=handled)
 
     async def find(self, member_id: str) -> Listed | None:
         """The member as it is stored now, or None. Raises Unavailable."""
@@ -142,6 +161,14 @@ class Owners:
         """Write the claim and return its revision. Raises Conflict: another shard was faster; Unavailable (outcome
         unknown)."""
         return await self._write(record_keys.claim_key(number), _ENCODER.encode(claim), expect, {})
+
+    async def note_handled(self, handled: Mapping[int, Handled]) -> None:
+        """Write how far the owner of these partitions is: where their consumers are in the broker's memory, a restart
+        of the broker would have all of the log handled again. A note that comes late says less than a later owner's
+        would, which is handled again then. Raises Unavailable (outcome unknown)."""
+        await all_of(
+            self._bucket.put(record_keys.handled_key(number), _ENCODER.encode(one)) for number, one in handled.items()
+        )
 
     async def drain(self, engine: str) -> None:
         """Mark the engine as draining: its shards hand over what they own and take nothing more, as long as it lives.

@@ -31,7 +31,8 @@ T = TypeVar("T")
 class ConsumerProgress(Struct, frozen=True):
     """How far a consumer is, at the broker's time `at` (s since the epoch). Everything up to the sequence `floor` is
     acknowledged, and `delivered` is the last one that was delivered; `pending` messages are not, and `in_hand` are
-    delivered and not acknowledged. `asked`: a client requests messages now."""
+    delivered and not acknowledged. `asked`: a client requests messages now. `in_memory`: it goes with the broker's
+    process."""
 
     at: float
     floor: int
@@ -39,6 +40,7 @@ class ConsumerProgress(Struct, frozen=True):
     pending: int
     in_hand: int
     asked: bool
+    in_memory: bool = False
 
 
 def progress_in(info: dict[str, Any]) -> ConsumerProgress:
@@ -50,6 +52,7 @@ def progress_in(info: dict[str, Any]) -> ConsumerProgress:
         int(info["num_pending"]),
         int(info["num_ack_pending"]),
         int(info["num_waiting"]) > 0,
+        bool(info["config"].get("mem_storage")),
     )
 
 
@@ -65,6 +68,12 @@ class Consumers:
         now = time.monotonic()
         return now - self._silent_since.get(consumer, now)
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether new consumers are in the memory of the broker: on one server, which would otherwise write the state
+        of each to a file ten times a second. See Owners.note_handled."""
+        return not self._broker.clustered
+
     async def open(self, consumer: str, partition: int, start: int) -> None:
         """Create the consumer, to deliver from the sequence `start` on; an existing one is not changed. When this
         returns, it answers. Raises Unavailable."""
@@ -76,6 +85,7 @@ class Consumers:
             ack_wait_s=ACK_WAIT_S,
             pending_max=-1,
             start_seq=start,
+            in_memory=self.in_memory,
         )
         try:
             await self._observed(consumer, create_consumer(self._broker, config, timeout_s=LEADER_S))
@@ -112,12 +122,9 @@ class Consumers:
     async def reset(self, consumer: str) -> bool:
         """Deliver everything unacknowledged again, at once and in order; False: the consumer does not exist. Raises
         Unavailable."""
-        try:
-            await self._api("RESET", consumer)
-        except Unavailable:  # the broker does not answer for one that is not there
-            if await self.floor(consumer) is not None:
-                raise
+        if await self.floor(consumer) is None:  # the broker would not answer
             return False
+        await self._api("RESET", consumer)
         return True
 
     async def latest(self) -> dict[int, str]:

@@ -22,7 +22,7 @@ from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_
 from penstock.broker.nats.publisher import Publisher, ack_seq
 from penstock.broker.nats.pull import Delivery, Pull, open_pull
 from penstock.broker.nats.tail import Tail, open_tail
-from penstock.broker.streams.watch import Begin, Wakes, batches, watch
+from penstock.broker.streams.watch import Begin, RunEvents, Wakes, batches, watch
 from penstock.engine.errors import Conflict
 from penstock.engine.run.events import (
     Event,
@@ -74,6 +74,7 @@ class History:
         self.archive = archive or Archive(broker, publisher, reader, None)
         self._broker, self._publisher, self._reader = broker, publisher, reader
         self._batches = Batches(broker)
+        self.keeps_all = False  # whether nothing is dropped for its age or size, as far as is known
         self.stored = 0  # the last sequence that was stored by this object: its users must read at least that far
 
     def send(self, event: Event, message_id: str | None = None, *, wait_if_full: bool = True) -> asyncio.Future[bytes]:
@@ -81,10 +82,17 @@ class History:
         `wait_if_full` as in `Publisher.send`."""
         return self._send(event, {MSG_ID: message_id or message_ids.of_event(event)}, wait_if_full)
 
-    def send_end(self, event: RunEvent, folded_seq: int, message_id: str | None = None) -> asyncio.Future[bytes]:
+    def send_end(
+        self, event: RunEvent, folded_seq: int, message_id: str | None = None, state: str | None = None
+    ) -> asyncio.Future[bytes]:
         """As `send`, by the run's owner, which has folded the run's events up to `folded_seq`: readers need not fold
-        them again. `message_id` replaces its usual id."""
-        return self._send(event, {MSG_ID: message_id or message_ids.of_event(event), names.OWNER_SEQ: str(folded_seq)})
+        them again. `message_id` replaces its usual id. `state`, in one line, is the snapshot of the run at that event;
+        it is stored only if nothing was stored for the run since."""
+        headers = {MSG_ID: message_id or message_ids.of_event(event), names.OWNER_SEQ: str(folded_seq)}
+        if state is None:
+            return self._send(event, headers)
+        whole = {**headers, EXPECT_SEQ: str(folded_seq), names.OWNER_STATE: state}
+        return self._publisher.send(names.history_subject(event.run_id), encode(event), whole, otherwise=headers)
 
     def _send(self, event: Event, headers: dict[str, str], wait_if_full: bool = True) -> asyncio.Future[bytes]:
         return self._publisher.send(
@@ -334,7 +342,9 @@ class History:
     async def tip(self) -> Tip:
         """The identity and the current end of the stream."""
         info = await self._broker.api(f"STREAM.INFO.{names.HISTORY}", timeout_s=LEADER_S)
-        state = info["state"]
+        state, config = info["state"], info["config"]
+        limits = [config.get("max_age", 0), *(config.get(limit, -1) for limit in ("max_bytes", "max_msgs"))]
+        self.keeps_all = all(limit <= 0 for limit in limits)
         return Tip(
             info["created"],
             int(state["last_seq"]),
@@ -388,6 +398,11 @@ class History:
         Yields None when there is nothing more for now: after the stored events, and after each quiet 2 s.
         """
         return watch(self._broker, self._reader, run_id, after)
+
+    def run_events(self, run_id: str, wakes: Wakes) -> RunEvents:
+        """The run's events for the time of a block: first those that are stored, then new ones when `wakes` is true of
+        one of them."""
+        return RunEvents(self._broker, self._reader, run_id, wakes)
 
     def batches(self, run_id: str, wakes: Wakes, begin: Begin | None = None) -> AsyncGenerator[Sequence[Stored], None]:
         """As `follow` from the beginning, in batches; an empty batch when there is nothing more for now.

@@ -79,7 +79,7 @@ def streams(settings: BrokerSettings) -> list[dict[str, Any]]:
     dead = {"subjects": ["dead.>"], "max_age": int(limits.DEAD_LETTERS_AGE_S_MAX * NS)}
     return [
         _stream(settings, names.HISTORY, history),
-        _stream(settings, names.TASKS, {"subjects": ["task.>"], "retention": "workqueue"}),
+        _stream(settings, names.TASKS, {"subjects": ["task.>"], "retention": "workqueue", "allow_atomic": True}),
         _stream(settings, names.STICKY, {"subjects": ["sticky.>"], "retention": "workqueue"}),
         _stream(settings, names.DEAD, dead),
         _stream(settings, names.EVENTS, events),
@@ -206,6 +206,9 @@ async def _create(broker: Broker, wanted: dict[str, Any]) -> list[str]:
         if error.err_code != Code.STREAM_EXISTS:
             raise Conflict(f"cannot make the stream {wanted['name']}: {error}") from error
     found = (await broker.api(f"STREAM.INFO.{wanted['name']}"))["config"]
+    if wanted.get("allow_atomic") and not found.get("allow_atomic") and wanted["name"] == names.TASKS:
+        allowed = {**found, "allow_atomic": True}  # a former version made it without
+        found = (await broker.api(f"STREAM.UPDATE.{wanted['name']}", allowed, timeout_s=10))["config"]
     return differences(wanted, found)
 
 

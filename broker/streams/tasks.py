@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from penstock.broker import message_ids, names
+from penstock.broker.nats.batch import Groups, Message
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.consumers import ConsumerConfig, create_consumer
 from penstock.broker.nats.direct import DirectReader, Stored
@@ -18,11 +19,12 @@ from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.pull import EXPIRES_S, Delivery, Pull, open_pull
 from penstock.broker.worker_messages import TaskPayload, decode
-from penstock.config.limits import ACK_WAIT_S
+from penstock.config.limits import ACK_WAIT_S, KIB
 from penstock.engine.definition.subjects import covers
 from penstock.engine.errors import Conflict, PenstockError
 from penstock.engine.run.commands import DispatchTask, WithdrawQueued, WithdrawSticky, is_within
 
+GROUPED_BYTES_MAX = 8 * KIB  # of a task that is stored together with others
 CONSUMERS_MAX = 10_000  # of one stream; the broker lists 256 at a time
 
 _ENCODER = msgspec.json.Encoder()
@@ -63,8 +65,11 @@ def payload(run_id: str, workflow: str, command: DispatchTask, trace_parent: str
 class Tasks:
     """The TASK_QUEUES stream."""
 
-    def __init__(self, broker: Broker, publisher: Publisher, reader: DirectReader) -> None:
-        self._broker, self._publisher, self._reader = broker, publisher, reader
+    def __init__(
+        self, broker: Broker, publisher: Publisher, reader: DirectReader, groups: Groups | None = None
+    ) -> None:
+        """With `groups`, what is queued at about the same time is stored together."""
+        self._broker, self._publisher, self._reader, self._groups = broker, publisher, reader, groups
         self._durables: dict[tuple[str, str | None], str] = {}
 
     def send(
@@ -77,7 +82,10 @@ class Tasks:
             subject = names.task_subject(command.task, run_id, command.group)
         else:
             subject = names.sticky_subject(command.task, command.worker, run_id)
-        return self._publisher.send(subject, payload(run_id, workflow, command, trace_parent), {MSG_ID: message_id})
+        body = payload(run_id, workflow, command, trace_parent)
+        if self._groups is not None and command.worker is None and len(body) <= GROUPED_BYTES_MAX:
+            return self._groups.send(Message(subject, body, message_id))
+        return self._publisher.send(subject, body, {MSG_ID: message_id})
 
     async def withdraw(
         self,

@@ -12,6 +12,8 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 
+from nats.aio.subscription import Subscription
+
 from penstock.broker import names
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader, Stored
@@ -126,17 +128,61 @@ async def batches(
             taken, lost = await copies.take()
             # A quiet time may also mean that copies were lost: a reconnect shows in nothing else.
             quiet = not taken and not lost
-            read_now = quiet or lost
-            batch = []
-            for copy in taken:
-                if copy.before > after:  # one in between is missing: reading brings it, and all others
-                    read_now = True
-                    break
-                if copy.seq > after:
-                    after = copy.seq
-                    batch.append(Stored(subject, copy.seq, 0.0, copy.data, headers=copy.headers))
+            batch, missing = _following(taken, subject, after)
+            read_now = quiet or lost or missing  # reading brings what is missing, and all others
             if batch:
+                after = batch[-1].seq
                 yield batch
+
+
+class RunEvents:
+    """The events of one run for the time of the block, for who waits for a certain one. A class: for each of thousands
+    of waits, the generators of `batches` would take longer than all else."""
+
+    __slots__ = ("_after", "_broker", "_copies", "_reader", "_run_id", "_subscription")
+    _subscription: Subscription
+
+    def __init__(self, broker: Broker, reader: DirectReader, run_id: str, wakes: Wakes) -> None:
+        self._broker, self._reader, self._run_id, self._after = broker, reader, run_id, 0
+        self._copies = Copies(wakes)
+
+    async def __aenter__(self) -> RunEvents:
+        subject = names.watch_subject(self._run_id)
+        self._subscription = await self._broker.client.receive(subject, self._copies.receive)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._broker.client.stop_receiving_later(self._subscription)
+
+    async def stored(self) -> AsyncGenerator[Sequence[Stored]]:
+        """Pages of the events that are stored and were not given before."""
+        async for page in _read(self._reader, names.stored_subject(self._run_id), self._after):
+            self._after = page[-1].seq
+            yield page
+
+    async def more(self) -> Sequence[Stored] | None:
+        """The next events, when `wakes` is true of one; None when they must be read: some are missing, or it has been
+        quiet, as it is when copies were lost with the connection."""
+        taken, lost = await self._copies.take()
+        if lost or not taken:
+            return None
+        found, missing = _following(taken, names.stored_subject(self._run_id), self._after)
+        if missing:
+            return None
+        self._after = found[-1].seq if found else self._after
+        return found
+
+
+def _following(taken: Sequence[Copy], subject: str, after: int) -> tuple[list[Stored], bool]:
+    """Those of the copies that follow on this sequence, and whether one in between is missing."""
+    found: list[Stored] = []
+    for copy in taken:
+        if copy.before > after:
+            return found, True
+        if copy.seq > after:
+            after = copy.seq
+            found.append(Stored(subject, copy.seq, 0.0, copy.data, headers=copy.headers))
+    return found, False
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 from nats.aio.msg import Msg
 
 from penstock.broker import names
@@ -24,7 +25,7 @@ from penstock.config.process.background import start
 from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.errors import Conflict, PenstockError
 from penstock.engine.run.execution.cancelling import WITHDRAWN, given_up, may_be_undone
-from penstock.engine.run.state import Run, from_snapshot
+from penstock.engine.run.state import Run, RunStatus, from_snapshot
 
 FRESH_S = 1.0  # a state that was read is asked again so long: a step may log thousands of lines
 READ_MAX = 256  # states that are kept for that time
@@ -115,6 +116,10 @@ class WantedTasks:
 
     async def _load(self, run_id: str) -> Run | None:
         try:
+            last = await self._store.history.last(run_id)
+            state = None if last is None else names.owner_state(last.headers)
+            if state is not None:
+                return replace(from_snapshot(state), status=RunStatus.COMPLETED)
             entry = await self._store.runs.get(run_id)
             return None if entry is None else from_snapshot(entry.value)
         except (PenstockError, msgspec.MsgspecError):

@@ -22,7 +22,7 @@ from penstock.config.process.background import all_of
 from penstock.engine.definition import values
 from penstock.engine.errors import Invalid, NotFound, PenstockError, Unavailable
 from penstock.http.bridge.requests import POLL, action_of, checked_poll
-from penstock.http.bridge.resolver import Resolver
+from penstock.http.bridge.resolver import Resolver, Sent
 from penstock.http.messages import bodies, errors, fields, params
 
 ANSWERS: fields.Fields = {"resolve": fields.entries(POLL_TASKS_MAX)}
@@ -71,8 +71,55 @@ async def resolve_all(resolver: Resolver, answers: Sequence[tuple[str, Raw]]) ->
         for at in places:
             found[at] = await _resolved(resolver, *answers[at], missing)
 
-    await all_of(map(in_order, tasks.values()))
+    sent: dict[int, Sent] = {}
+    others = [places for places in tasks.values() if not _is_sent(resolver, answers, places, sent, found)]
+    if others:
+        await all_of([_stored(resolver, sent, found), *map(in_order, others)])
+    else:
+        await _stored(resolver, sent, found)
     return [found[at] for at in range(len(answers))]
+
+
+def _is_sent(
+    resolver: Resolver,
+    answers: Sequence[tuple[str, Raw]],
+    places: Sequence[int],
+    sent: dict[int, Sent],
+    found: dict[int, ResolvedTask],
+) -> bool:
+    """Whether the one report on a task was a quick answer: then it is among `sent`, or refused among `found`. So the
+    usual reports leave together, and without a task for each."""
+    at = places[0]
+    task_id, body = answers[at]
+    if len(places) > 1 or not resolver.is_new(task_id):
+        return False
+    try:
+        if one := resolver.send(task_id, action_of(bodies.decode_part(body, TaskAnswer, "the answer"))):
+            sent[at] = one
+        return one is not None
+    except PenstockError as error:
+        found[at] = _refused(task_id, error)
+        return True
+
+
+async def _stored(resolver: Resolver, sent: dict[int, Sent], found: dict[int, ResolvedTask]) -> None:
+    """Add the results of sent answers."""
+    try:
+        while sent:
+            at = next(iter(sent))
+            one = sent.pop(at)
+            try:
+                await resolver.stored(one)
+                found[at] = ResolvedTask(one.lease.task_id, "ok")
+            except PenstockError as error:
+                found[at] = _refused(one.lease.task_id, error)
+    finally:
+        for one in sent.values():
+            resolver.forget(one)
+
+
+def _refused(task_id: str, error: PenstockError) -> ResolvedTask:
+    return ResolvedTask(task_id, "error", errors.status_of(error), str(error))
 
 
 async def _resolved(resolver: Resolver, task_id: str, body: Raw, missing: dict[str, PenstockError]) -> ResolvedTask:
@@ -83,7 +130,7 @@ async def _resolved(resolver: Resolver, task_id: str, body: Raw, missing: dict[s
             raise before
         await _resolve(resolver, params.task_id(task_id), answer, missing)
     except PenstockError as error:
-        return ResolvedTask(task_id, "error", errors.status_of(error), str(error))
+        return _refused(task_id, error)
     return ResolvedTask(task_id, "ok")
 
 

@@ -11,11 +11,9 @@ from penstock.broker import record_keys
 from penstock.broker.records.leases import Lease
 from penstock.broker.store import Store
 from penstock.broker.worker_messages import TaskPayload
-from penstock.broker.worker_protocol import reports
 from penstock.broker.worker_protocol.bridge_messages import PolledTask, polled_task
 from penstock.broker.worker_protocol.receiving import Unreadable, given_up, refuse, return_unworked, task_in
 from penstock.config.process.background import all_of
-from penstock.config.process.crash_points import reached
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.http.bridge.leases import HeldLeases
 from penstock.http.bridge.queue import TakenDelivery
@@ -41,44 +39,61 @@ class TaskHandout:
 
         taken       it came for this poll
         ready       its task is read and its checkpoint loaded
-        leased      its lease is on its way to the broker; this process keeps the task alive
-        assigned    the start of its step is about to be reported, and the poll is answered with it
+        assigned    the poll is answered with it; unless it is answered at once, the start of its step is reported, its
+                    lease is stored, and this process keeps the task alive
         refused     nobody can carry it out: its step has failed, and it is acknowledged
         returned    it is given back to the broker, for another poll
 
-    taken → ready → leased → assigned; taken → refused; taken, ready or assigned → returned.
+    taken → ready → assigned; taken → refused; taken, ready or assigned → returned.
     """
 
     def __init__(self, store: Store, held: HeldLeases, starts: Starts) -> None:
         self._store, self._held, self._starts = store, held, starts
 
     async def hand_out(self, taken: Sequence[TakenDelivery], worker_id: str | None) -> list[PolledTask]:
-        """Lease the tasks, schedule the reports of their starts, and return the tasks without those that were refused.
+        """Assign the tasks to the worker, and return them without those that were refused.
 
-        Tasks that cannot be leased are returned to the broker. Raises Unavailable when that is so for all.
+        Tasks that cannot be prepared are returned to the broker. Raises Unavailable when that is so for all.
         """
         ready, others = _split(taken)
         try:
             prepared = await self._prepare_all(others, worker_id)
             ready += [one for one in prepared if isinstance(one, _Ready)]
-            await self._lease_all(ready, worker_id)
+            self._store.broker.check_connected()  # else no answer could be stored
+            await self._assign(ready, worker_id)
         except BaseException:
             await self._return_all(ready)
             raise
         if not ready:
             _raise_first(prepared)
-        self._report_starts(ready, worker_id)
         return [_polled(one) for one in ready]
 
     async def take_back(self, tasks: Sequence[PolledTask]) -> None:
         """Return assigned tasks whose client has disconnected: their starts are not reported."""
         for task in tasks:
-            self._starts.discard(task.task_id)
-            kept = await self._held.known(task.task_id)
-            if kept is not None and self._held.let_go(kept) is not None:
-                await self._store.leases.delete(kept)
+            lease = self._starts.new(task.task_id)
+            if lease is not None:
+                self._starts.discard(lease)
+            else:
+                kept = await self._held.known(task.task_id)
+                if kept is not None and self._held.let_go(kept) is not None:
+                    lease = kept.lease
+                    await self._store.leases.delete(kept)
+            if lease is not None:
                 with suppress(Unavailable):  # then it is delivered again after its ack wait
-                    await self._store.pauses.give_back(kept.lease, self._store.leases.delivery(kept.lease))
+                    await self._store.pauses.give_back(lease, self._store.leases.delivery(lease))
+
+    async def _assign(self, ready: Sequence[_Ready], worker_id: str | None) -> None:
+        """Hold back the starts and leases of first deliveries. Those of others are reported and stored at once: a
+        former worker may be about to answer, and the lease shows whether it is too late."""
+        now = time.time()
+        leases = [self._lease(one, worker_id, now) for one in ready]
+        self._starts.later([lease for lease in leases if lease.deliveries == 1])
+        others = [lease for lease in leases if lease.deliveries > 1]
+        for lease in others:
+            self._starts.report_now(lease)
+        if others:
+            await self._store.leases.written()
 
     async def _prepare_all(self, taken: Sequence[TakenDelivery], worker_id: str | None) -> list[_Prepared]:
         return await all_of(self._prepare(one, worker_id) for one in taken) if taken else []
@@ -104,27 +119,17 @@ class TaskHandout:
             return None
         return _Ready(taken, task, await self._checkpoint(task))
 
-    async def _lease_all(self, ready: Sequence[_Ready], worker_id: str | None) -> None:
-        if ready:
-            await self._held.begin(self._lease(one, worker_id) for one in ready)
-
-    def _lease(self, ready: _Ready, worker_id: str | None) -> Lease:
+    def _lease(self, ready: _Ready, worker_id: str | None, now: float) -> Lease:
         task = ready.task
         execution = (task.run_id, task.step_id, task.attempt, task.iteration)
         return Lease(
             *execution,
             ready.taken.delivery.reply,
             worker_id or "",
-            time.time(),
+            now,
             holder=self._held.holder,
             item=task.item,
         )
-
-    def _report_starts(self, ready: Sequence[_Ready], worker_id: str | None) -> None:
-        for one in ready:
-            reached("bridge.leased")
-            started = reports.started(one.task, worker_id, delivery=one.taken.delivery.deliveries)
-            self._starts.later(one.task.task_id, started)
 
     async def _return_all(self, ready: Sequence[_Ready]) -> None:
         for one in ready:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from uuid import uuid4
@@ -18,11 +18,14 @@ from penstock.broker.streams.provisioning import restore_leases
 from penstock.config.limits import ACK_WAIT_S, BRIDGE_LEASE_S
 from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
-from penstock.engine.errors import Conflict, PenstockError, Unavailable
+from penstock.engine.definition.identifiers import quoted
+from penstock.engine.errors import Conflict, NotFound, PenstockError, Unavailable
 
 ACK_WAIT_S_MIN = 0.1
 STORED_S_MAX = 5.0
 RESTORE_AGAIN_S = 0.5
+CHECK_AGAIN_S = 0.1
+READ_AGAIN_S = 0.02  # a change notification may come before the change can be read
 
 log = get_logger()
 
@@ -40,7 +43,7 @@ class HeldLeases:
         self.holder = uuid4().hex
         self._leases: Leases = store.leases
         self._held: dict[str, StoredLease] = {}
-        self._coming: dict[str, asyncio.Future[bytes]] = {}  # assigned, and not known to be stored
+        self._coming: dict[str, asyncio.Future[bytes]] = {}  # sent, and not known to be stored
         self._newest = 0
         self._made_at: str | None = None  # of the bucket; None: not known
         self._checked = store.broker.losses  # losses of the connection after which no lease is missing
@@ -50,25 +53,10 @@ class HeldLeases:
         self._ack_wait_s = ACK_WAIT_S
         self._sooner = asyncio.Event()
 
-    async def begin(self, leases: Iterable[Lease]) -> None:
-        """Store the leases of tasks that are being assigned, and keep the tasks alive from now on. Raises Unavailable:
-        then for none.
-
-        Returns when they are on their way: the client's next request reaches the broker later, and a crash here does
-        not stop them.
-        """
-        sent = [self._begin(lease) for lease in leases]
-        try:
-            await self._leases.written()
-        except BaseException:
-            for one in sent:
-                one.cancel()
-            raise
-
-    def _begin(self, lease: Lease) -> asyncio.Future[bytes]:
+    def begin(self, lease: Lease) -> None:
+        """Store the lease of an assigned task, without waiting, and keep the task alive from now on."""
         sent = self._coming[lease.task_id] = self._leases.send(lease)
         sent.add_done_callback(partial(self._stored, lease))
-        return sent
 
     def _stored(self, lease: Lease, sent: asyncio.Future[bytes]) -> None:
         if self._coming.get(lease.task_id) is not sent:
@@ -101,6 +89,23 @@ class HeldLeases:
         if coming := self._coming.get(task_id):
             await asyncio.wait((coming,), timeout=STORED_S_MAX)
         return self._held.get(task_id)
+
+    async def found(self, task_id: str) -> StoredLease:
+        """The stored lease, also of a task that another process has just assigned. Raises NotFound."""
+        if kept := await self._leases.get(task_id) or await self._sought(task_id):
+            return kept
+        if await self._leases.being_restored():
+            raise Unavailable("the leases of tasks are being restored")
+        raise not_polled(task_id)
+
+    async def claim_ended(self, kept: StoredLease, wait_s: float) -> None:
+        """Wait until the lease is changed, at most `wait_s` and at most CHECK_AGAIN_S: a change notification may come
+        before the change can be read."""
+        async with self._leases.change_notification(kept.lease.task_id) as changed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(wait_s, CHECK_AGAIN_S)):
+                    if await self._leases.get(kept.lease.task_id) == kept:
+                        await changed.wait()
 
     def changed(self, before: StoredLease, after: StoredLease) -> None:
         """Record a lease that this process has changed."""
@@ -221,12 +226,29 @@ class HeldLeases:
             if not found.lease.claimed_at:
                 await self._leases.delivery(found.lease).in_progress()
 
+    async def _sought(self, task_id: str) -> StoredLease | None:
+        """The lease of a task that another process has just assigned: it stores the lease when it is asked."""
+        async with self._leases.change_notification(task_id) as changed:
+            await self._leases.seek(task_id)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_AGAIN_S):
+                    await changed.wait()
+        kept = await self._leases.get(task_id)
+        if kept is None and changed.is_set():
+            await asyncio.sleep(READ_AGAIN_S)
+            kept = await self._leases.get(task_id)
+        return kept
+
     def _is_ours(self, kept: StoredLease, found: StoredLease) -> bool:
         return (found.lease.reply, found.lease.holder) == (kept.lease.reply, self.holder)
 
     def _is_held(self, lease: Lease) -> bool:
         held = self._held.get(lease.task_id)
         return held is not None and held.lease.reply == lease.reply
+
+
+def not_polled(task_id: str) -> NotFound:
+    return NotFound(f"task {quoted(task_id)} is not among the polled tasks")
 
 
 def seen(lease: Lease) -> Lease:

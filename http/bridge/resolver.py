@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import msgspec
 import orjson
 
 from penstock.broker import record_keys
+from penstock.broker.nats.errors import Within
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.records.leases import Lease, StoredLease, ignore
 from penstock.broker.store import Store
@@ -19,10 +20,10 @@ from penstock.broker.worker_protocol import reports
 from penstock.broker.worker_protocol.cancels import WantedTasks
 from penstock.config.limits import ACK_WAIT_S, BRIDGE_CLAIM_S
 from penstock.config.process.crash_points import reached
-from penstock.engine.definition.identifiers import quoted
 from penstock.engine.errors import Conflict, Invalid, NotFound, PenstockError, TooLarge, Unavailable
 from penstock.engine.run.events import StepCompleted, StepContinue, StepFailed
-from penstock.http.bridge.leases import HeldLeases, claimed, seen, unclaimed
+from penstock.engine.times import rfc3339
+from penstock.http.bridge.leases import HeldLeases, claimed, not_polled, seen, unclaimed
 from penstock.http.bridge.live.live_reports import LiveReports
 from penstock.http.bridge.live.live_requests import LogAction, ProgressAction, StreamAction
 from penstock.http.bridge.requests import (
@@ -38,7 +39,7 @@ from penstock.http.bridge.requests import (
 from penstock.http.bridge.starts import Starts
 
 ANSWER_S_MAX = 5.0
-CHECK_AGAIN_S = 0.1
+NO_ANSWER = "the broker gave no answer in time; whether the answer was stored is unknown"
 SEEN_LATELY_S = ACK_WAIT_S / 3  # how old a sign of life may be before another one is written down
 RAISED: Mapping[str, type[PenstockError]] = {
     "Invalid": Invalid,
@@ -48,15 +49,25 @@ RAISED: Mapping[str, type[PenstockError]] = {
 }
 
 
+class Sent(NamedTuple):
+    """An answer that is on its way to the history."""
+
+    lease: Lease
+    event: asyncio.Future[bytes]
+
+
 class Resolver:
     """Owned by the bridge. `resolve` is for answers from HTTP, `carry_out_forwarded` for those of other processes.
 
     A lease is in one of these states:
 
+        new       assigned a moment ago and not stored (starts.py): only its holder knows it
         held      assigned and not resolved; its holder keeps the task alive
         claimed   someone carries out a final answer since `claimed_at`
         removed   the task was answered or paused
 
+        new → removed       a final answer: its event says when the execution began
+        new → held          any other request, one that another process got, or the time is over
         held → removed      a final answer, in the holder's process: event and removal are sent together
         held → claimed      a pause, or a final answer where the holder is gone or the broker is not connected
         claimed → removed   all that the answer asks for is stored
@@ -73,13 +84,18 @@ class Resolver:
         self._live = LiveReports(store)
         self._wanted = WantedTasks(store)
 
+    def is_new(self, task_id: str) -> bool:
+        """Whether the task was assigned here a moment ago."""
+        return self._starts.is_new(task_id)
+
     async def resolve(self, task_id: str, action: Action, body: bytes) -> None:
-        """Return when all that the action requests is stored; `body` is the request with the action.
+        """Return when all that the action requests is stored; `body` is the request with the action, of no use for a
+        task that is new here.
 
         Raises NotFound when no worker holds the task, Unavailable when the outcome is unknown: then the same report may
         be sent again.
         """
-        if await self._held.get(task_id) is None and await self._done_by_holder(task_id, action, body):
+        if not self.is_new(task_id) and await self._is_elsewhere(task_id, action, body):
             return
         await self._carry_out(task_id, action)
 
@@ -91,9 +107,11 @@ class Resolver:
             return orjson.dumps([type(error).__name__, str(error)])
         return b""
 
-    async def _done_by_holder(self, task_id: str, action: Action, body: bytes) -> bool:
+    async def _is_elsewhere(self, task_id: str, action: Action, body: bytes) -> bool:
         """Whether another process, which holds the lease, has carried it out. False: this process must do it."""
-        kept = await self._found(task_id)
+        if await self._held.get(task_id) is not None:
+            return False
+        kept = await self._held.found(task_id)
         if kept.lease.holder == self._held.holder:
             return False
         if await self._forwarded(kept.lease, body):
@@ -127,6 +145,9 @@ class Resolver:
                 )
 
     async def _carry_out(self, task_id: str, action: Action) -> None:
+        if sent := self.send(task_id, action):
+            await self.stored(sent)
+            return
         self._starts.report(task_id)
         match action:
             case CompleteAction() | ContinueAction() | FailAction():
@@ -165,6 +186,43 @@ class Resolver:
         await self._wanted.check(kept.lease)
         return kept
 
+    def send(self, task_id: str, action: Action) -> Sent | None:
+        """Send the answer to a task that was assigned here a moment ago and has said nothing since; `stored` must
+        follow. None when it is no such task, or no answer. Raises as `resolve`."""
+        lease = self._starts.new(task_id)
+        if lease is None or not isinstance(action, CompleteAction | ContinueAction | FailAction):
+            return None
+        _check_execution(lease, action)
+        if not self._store.broker.connected:
+            self._starts.report(task_id)
+            return None
+        self._starts.discard(lease)  # another answer meanwhile finds no lease
+        try:
+            event = _event(lease, action, rfc3339(lease.seen_at))
+            return Sent(lease, self._store.history.send(event, wait_if_full=False))
+        except BaseException:  # the worker will answer again
+            self._starts.report_now(lease)
+            raise
+
+    async def stored(self, sent: Sent) -> None:
+        """Return when the answer is stored. Raises as `resolve`.
+
+        After a crash behind the event, the task is delivered again, and the engine ignores a second answer.
+        """
+        try:
+            async with Within(ANSWER_S_MAX, NO_ANSWER):
+                await sent.event
+        except BaseException:
+            self.forget(sent)
+            raise
+        reached("bridge.answered")
+        await self._acknowledge(sent.lease)
+        reached("bridge.acknowledged")
+
+    def forget(self, sent: Sent) -> None:
+        """Nobody waits for the answer any more: the worker will answer again."""
+        self._starts.report_now(sent.lease)
+
     async def _answer_held(self, task_id: str, action: CompleteAction | ContinueAction | FailAction) -> bool:
         """Answer a task that this process holds: send the event, and right behind it the removal of the lease.
 
@@ -192,9 +250,9 @@ class Resolver:
         except BaseException:
             self._keep_unclaimed(kept, let_go, removal, event)
             raise
-        reached("bridge.answered")
-        await self._acknowledge(kept)
-        reached("bridge.acknowledged")
+        reached("bridge.held_answered")
+        await self._acknowledge(kept.lease)
+        reached("bridge.held_acknowledged")
         return True
 
     async def _answer(self, task_id: str, action: CompleteAction | ContinueAction | FailAction) -> None:
@@ -215,12 +273,12 @@ class Resolver:
         await self._done(kept)
 
     async def _done(self, kept: StoredLease) -> None:
-        await self._acknowledge(kept)
+        await self._acknowledge(kept.lease)
         await self._leases.delete(kept)
 
-    async def _acknowledge(self, kept: StoredLease) -> None:
+    async def _acknowledge(self, lease: Lease) -> None:
         with suppress(Unavailable):  # the answer is stored: what is delivered again will change nothing
-            await self._leases.delivery(kept.lease).ack()
+            await self._leases.delivery(lease).ack()
 
     async def _pause(self, task_id: str, pause: PauseAction) -> None:
         """Claim the lease, store the pause, give the delivery back with its delay, remove the lease."""
@@ -254,39 +312,17 @@ class Resolver:
     async def _change(self, task_id: str, change: Callable[[Lease], Lease]) -> StoredLease:
         """Change the lease; of several changes at once, one succeeds and the others try again on the new lease. Raises
         NotFound."""
-        kept = await self._held.get(task_id) or await self._found(task_id)
+        kept = await self._held.get(task_id) or await self._held.found(task_id)
         while True:
             wait_s = kept.lease.claimed_at + BRIDGE_CLAIM_S - time.time() if kept.lease.claimed_at else 0.0
             if wait_s > 0:
-                await self._claim_ended(kept, wait_s)
+                await self._held.claim_ended(kept, wait_s)
             else:
                 with suppress(Conflict):  # someone else was faster: read what they wrote
                     after = await self._leases.replace(kept, change(kept.lease))
                     self._held.changed(kept, after)
                     return after
-            kept = await self._found(task_id)
-
-    async def _found(self, task_id: str) -> StoredLease:
-        """The stored lease, also of a task that another process has just assigned. Raises NotFound."""
-        if kept := await self._leases.get(task_id):
-            return kept
-        await asyncio.sleep(
-            CHECK_AGAIN_S
-        )  # an answer may overtake the lease, which was written over another connection
-        if kept := await self._leases.get(task_id):
-            return kept
-        if await self._leases.being_restored():
-            raise Unavailable("the leases of tasks are being restored")
-        raise _not_polled(task_id)
-
-    async def _claim_ended(self, kept: StoredLease, wait_s: float) -> None:
-        """Wait until the lease is changed, at most `wait_s` and at most CHECK_AGAIN_S: a change notification may come
-        before the change can be read."""
-        async with self._leases.change_notification(kept.lease.task_id) as changed:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(wait_s, CHECK_AGAIN_S)):
-                    if await self._leases.get(kept.lease.task_id) == kept:
-                        await changed.wait()
+            kept = await self._held.found(task_id)
 
     def _keep_unclaimed(
         self, kept: StoredLease, let_go: int, removal: asyncio.Future[bytes], event: asyncio.Future[bytes]
@@ -310,12 +346,8 @@ class Resolver:
 def _check_execution(lease: Lease, action: CompleteAction | ContinueAction | FailAction) -> Lease:
     """The lease, if the answer is about its execution. Raises NotFound."""
     if isinstance(action, FailAction) and not action.is_for(lease):
-        raise _not_polled(lease.task_id)
+        raise not_polled(lease.task_id)
     return lease
-
-
-def _not_polled(task_id: str) -> NotFound:
-    return NotFound(f"task {quoted(task_id)} is not among the polled tasks")
 
 
 def _is_conflict(removal: asyncio.Future[bytes]) -> bool:
@@ -325,7 +357,7 @@ def _is_conflict(removal: asyncio.Future[bytes]) -> bool:
 def _check_stored(removal: asyncio.Future[bytes], event: asyncio.Future[bytes]) -> None:
     """Raises Unavailable when one of both has no answer, and the error of the event's answer."""
     if removal.cancelled() or event.cancelled():
-        raise Unavailable("the broker gave no answer in time; whether the answer was stored is unknown")
+        raise Unavailable(NO_ANSWER)
     event.result()
 
 
@@ -342,16 +374,17 @@ async def _ended(*sent: asyncio.Future[bytes]) -> None:
 
 
 def _event(
-    lease: Lease, action: CompleteAction | ContinueAction | FailAction
+    lease: Lease, action: CompleteAction | ContinueAction | FailAction, started_at: str | None = None
 ) -> StepCompleted | StepContinue | StepFailed:
-    worker_id = lease.worker_id or None
+    """The event of the answer; with `started_at`, if no step.started was sent."""
+    worker_id, delivery = lease.worker_id or None, lease.deliveries
     match action:
         case CompleteAction(output):
-            return reports.completed(lease, worker_id, output)
+            return reports.completed(lease, worker_id, output, started_at=started_at, delivery=delivery)
         case ContinueAction(value):
-            return reports.continued(lease, worker_id, value)
+            return reports.continued(lease, worker_id, value, started_at=started_at, delivery=delivery)
         case FailAction(failure):
-            return reports.failed(lease, worker_id, failure)
+            return reports.failed(lease, worker_id, failure, started_at=started_at, delivery=delivery)
         case _:
             assert_never(action)
 

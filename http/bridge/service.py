@@ -23,6 +23,7 @@ from penstock.http.bridge.starts import Starts
 from penstock.http.messages.presence import Presence
 
 TIDY_S = 5.0
+PASSES = 2  # of the event loop, from the end of a connection until the request knows
 
 
 class Bridge:
@@ -33,7 +34,7 @@ class Bridge:
         self._waiting = 0
         self._handed_out = store.meters.counter("penstock_bridge_tasks_total")
         store.meters.reading("penstock_bridge_pollers", lambda: self._waiting)
-        self._queues, self._starts = PolledQueues(store, self._held.answer_within), Starts(store.history)
+        self._queues, self._starts = PolledQueues(store, self._held.answer_within), Starts(store.history, self._held)
         self.departures = Departures(store, self._held, BRIDGE_AWAY_S)
         self._handout = TaskHandout(store, self._held, self._starts)
         self.release, self.resolver = store.leases.release, Resolver(store, self._held, self._starts)
@@ -47,6 +48,7 @@ class Bridge:
             poller = await self._waited(request, client, deadline - loop.time())
             try:
                 tasks = await self._handout.hand_out(poller.taken, request.worker_id)
+                await _client_is_noticed()
                 if client.gone:
                     await self._handout.take_back(tasks)
                     return []
@@ -111,6 +113,7 @@ async def open_bridge(store: Store, settings: BrokerSettings) -> AsyncIterator[B
     held, queues = bridge._held, bridge._queues
 
     await store.leases.on_release(queues.release)
+    await store.leases.on_sought(bridge._starts.report)
     await bridge.departures.listen()
     reconnected = (held.restore, bridge.departures.renew_all)
     store.broker.on_reconnect.extend(reconnected)
@@ -128,6 +131,7 @@ async def open_bridge(store: Store, settings: BrokerSettings) -> AsyncIterator[B
             store.broker.on_reconnect.remove(callback)
         bridge._starts.report_all()
         with suppress(Unavailable):
+            await store.leases.written()
             await queues.close()
             await held.extend_all()
 
@@ -144,6 +148,13 @@ async def _tidy(queues: PolledQueues) -> None:
     while True:
         await asyncio.sleep(TIDY_S)
         await queues.tidy()
+
+
+async def _client_is_noticed() -> None:
+    """Return when a client that had disconnected before the tasks came is known to be gone: both may be read in the
+    same pass of the event loop."""
+    for _ in range(PASSES):
+        await asyncio.sleep(0)
 
 
 def _queues(request: PollTasks) -> list[QueueName]:

@@ -1,14 +1,15 @@
-"""Reports step.started of polled tasks shortly after they were assigned, so that a quick result is sent together with
-it.
+"""Tasks that were assigned a moment ago: most are answered at once, and then need neither a lease nor a step.started.
 
-The engine then handles both events in one turn, as it does for workers on the broker. If a process dies before it
-reports a start, the start is reported when the task is delivered again, or by the process that gets the next request
-for the task.
+A lease serves other processes, and a step.started shows what takes its time. Both are held back: an answer within that
+time says itself when the execution began. If this process dies meanwhile, the task is delivered again after its ack
+wait; its worker's answer then finds no lease. If it dies later and before it has reported the start, the start is
+reported when the task is delivered again, or by the process that gets the next request for the task.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
 
 from penstock.broker.records.leases import Lease
@@ -19,37 +20,60 @@ from penstock.config.process.crash_points import reached
 from penstock.engine.errors import NeedsUpgrade
 from penstock.engine.run.events import Malformed, StepStarted, decode
 from penstock.engine.times import rfc3339
+from penstock.http.bridge.leases import HeldLeases
 
-HELD_BACK_S = 0.02
+HELD_BACK_S = 0.025
 
 log = get_logger()
 
 
 class Starts:
-    """Owned by the bridge."""
+    """Owned by the bridge. The lease of a new task has the time of the assignment as its `seen_at`."""
 
-    def __init__(self, history: History) -> None:
-        self._history = history
-        self._waiting: dict[str, tuple[StepStarted, asyncio.TimerHandle]] = {}
+    def __init__(self, history: History, held: HeldLeases) -> None:
+        self._history, self._held = history, held
+        self._new: dict[str, Lease] = {}
+        self._loop = asyncio.get_running_loop()
 
-    def later(self, task_id: str, event: StepStarted) -> None:
-        """Report the start within HELD_BACK_S, or before the next event of the task."""
-        self.report(task_id)
-        handle = asyncio.get_running_loop().call_later(HELD_BACK_S, self.report, task_id)
-        self._waiting[task_id] = event, handle
+    def later(self, leases: Sequence[Lease]) -> None:
+        """These tasks are being assigned: report their starts and store their leases in HELD_BACK_S, or before the next
+        request for the task, unless it is their answer."""
+        for lease in leases:
+            self.report(lease.task_id)
+            self._new[lease.task_id] = lease
+            reached("bridge.assigned")
+        self._loop.call_later(HELD_BACK_S, self._report_all_of, leases)
+
+    def is_new(self, task_id: str) -> bool:
+        """Whether the start of this task is held back here."""
+        return task_id in self._new
+
+    def new(self, task_id: str) -> Lease | None:
+        """The lease of such a task; None: it is no such task."""
+        return self._new.get(task_id)
+
+    def discard(self, lease: Lease) -> None:
+        """Report and store nothing: the task is answered, or was not assigned after all."""
+        if self._new.get(lease.task_id) is lease:
+            del self._new[lease.task_id]
 
     def report(self, task_id: str) -> None:
-        """Report the start now, unless it is reported: events that are sent after this are stored after it."""
-        if waiting := self._waiting.pop(task_id, None):
-            event, handle = waiting
-            handle.cancel()
-            self._history.send(event).add_done_callback(_log_failure)
-            reached("bridge.begun")
+        """Report the start now, unless it is reported: events that are sent after this are stored after it. The lease
+        is on its way as well."""
+        if lease := self._new.pop(task_id, None):
+            self.report_now(lease)
 
-    def discard(self, task_id: str) -> None:
-        """Do not report it: the task was not assigned after all."""
-        if waiting := self._waiting.pop(task_id, None):
-            waiting[1].cancel()
+    def report_now(self, lease: Lease) -> None:
+        """Store the lease and report the start of a task whose start is not reported."""
+        self._held.begin(lease)
+        reached("bridge.leased")
+        self._history.send(_started(lease)).add_done_callback(_log_failure)
+        reached("bridge.begun")
+
+    def _report_all_of(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            if self._new.get(lease.task_id) is lease:
+                self.report(lease.task_id)
 
     async def report_for_former_holder(self, lease: Lease) -> None:
         """Report the start for a process that assigned the task and died before it reported the start. Raises
@@ -59,9 +83,7 @@ class Starts:
         report.
         """
         if not await self._is_reported(lease):
-            await self._history.append(
-                reports.started(lease, lease.worker_id or None, rfc3339(lease.seen_at), delivery=lease.deliveries)
-            )
+            await self._history.append(_started(lease))
 
     async def _is_reported(self, lease: Lease) -> bool:
         execution = (lease.step_id, lease.attempt, lease.iteration, lease.deliveries)
@@ -72,8 +94,11 @@ class Starts:
         return False
 
     def report_all(self) -> None:
-        for task_id in list(self._waiting):
-            self.report(task_id)
+        self._report_all_of(list(self._new.values()))
+
+
+def _started(lease: Lease) -> StepStarted:
+    return reports.started(lease, lease.worker_id or None, rfc3339(lease.seen_at), delivery=lease.deliveries)
 
 
 def _begun(body: bytes) -> tuple[str, int, int, int] | None:

@@ -138,7 +138,7 @@ class RunResource:
             outputs = await shown(store, [then], each=most)
             return responses.ok(resp, view(then, outputs, payload_max=most))
         run = (
-            await wait_for_end(store, found, self._backend.waiters.limit(wanted.wait_s))
+            await wait_for_end(store, found, self._backend.waiters.limit_for(req, wanted.wait_s))
             if wanted.wait_s
             else await read(store, found)
         )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import pairwise
 from urllib.parse import quote
 
 import orjson
 
-from penstock.actors.runs.loading import advance_safely
+from penstock.actors.runs.loading import advance_safely, load
 from penstock.broker import names
 from penstock.broker.nats.direct import Stored
 from penstock.broker.records.imports import mark_in
@@ -243,11 +243,22 @@ class Gathering:
             async with asyncio.timeout(SNAPSHOT_S_MAX):
                 while True:
                     found = {entry.key: entry.value for entry in await self._store.runs.all()}
+                    found |= await self._carried(folds.keys())
                     if found.items() <= folds.items() and (restored or len(found) == len(folds)):
                         return found
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             return found
+
+    async def _carried(self, run_ids: Iterable[str]) -> dict[str, bytes]:
+        """The states of those runs that the event of their end carries."""
+        found = dict[str, bytes]()
+        for run_id in run_ids:
+            last = await self._store.history.last(run_id)
+            if last is not None and names.owner_state(last.headers) is not None:
+                run = (await load(self._store, run_id)).run
+                found[run_id] = b"" if run is None else to_snapshot(run)
+        return found
 
     async def _dead_letters(self) -> frozenset[tuple[str, str]]:
         found, before = set[tuple[str, str]](), None

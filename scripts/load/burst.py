@@ -39,13 +39,27 @@ async def looks(client: Client, begun: Callable[[], bool]) -> AsyncIterator[Look
     begin = time.monotonic()
     while True:
         asked = time.monotonic()
-        answer = await client.list("limit=1")
-        yield Look(answer.status, time.monotonic() - asked, _lag_s(answer))
+        yield await _look(client)
         if begun() and await _is_over(client):
             return
         if asked - begin > DRAIN_S_MAX:
             raise TimeoutError(f"the burst has not drained in {DRAIN_S_MAX:g} s")
         await asyncio.sleep(max(0.0, asked + LOOK_S - time.monotonic()))
+
+
+async def looks_until(client: Client, over: Callable[[], bool]) -> AsyncIterator[Look]:
+    """A look twice a second until it is over, one at least: so few that they cost a bulk nothing to speak of."""
+    while True:
+        yield await _look(client)
+        if over():
+            return
+        await asyncio.sleep(LOOK_S / 2)
+
+
+async def _look(client: Client) -> Look:
+    asked = time.monotonic()
+    answer = await client.list("limit=1")
+    return Look(answer.status, time.monotonic() - asked, _lag_s(answer))
 
 
 async def _is_over(client: Client) -> bool:

@@ -29,6 +29,7 @@ class Row(NamedTuple):
 
 ROWS: Mapping[str, Row] = {
     "bulk": Row("three-step runs by /runs/bulk, until all are completed", "runs/s", 1400, 2300),
+    "bulk-lag": Row("the same, index behind the log in bulk, the worst", "s", 2, 0.5, more=False),
     "bulk-accept": Row("/runs/bulk acceptance, without a worker", "runs/s", 15_000, 30_000),
     "latency-p50": Row("one run at a time, POST to workflow.completed seen, p50", "ms", 4, 2.5, more=False),
     "latency-p99": Row("the same, p99", "ms", 12, 6, more=False),

@@ -18,7 +18,7 @@ from penstock.broker import names, record_keys
 
 from .burst import EVENTS as BURST_EVENTS
 from .burst import NAME as BURST
-from .burst import OK, looks, register
+from .burst import OK, looks, looks_until, register
 from .chain import NAME, inputs
 from .client_workloads import CLIENT_WORKLOADS
 from .console_workloads import CONSOLE_WORKLOADS
@@ -55,8 +55,12 @@ SCHEDULED_PER_S = 500  # what any machine accepts
 
 
 async def bulk(setup: Setup) -> Sample:
-    async with environment(setup) as on:
-        return await _bulk(on, "bulk", setup.sizes.bulk)
+    """Meanwhile a list is asked for now and then: it says how far its index is behind."""
+    async with environment(setup) as on, asyncio.TaskGroup() as group:
+        running = group.create_task(_bulk(on, "bulk", setup.sizes.bulk))
+        lags = [look.lag_s async for look in looks_until(on.client, running.done) if look.lag_s is not None]
+        found = await running
+    return found._replace(rows={**found.rows, "bulk-lag": max([*lags, LAG_S_MIN])})
 
 
 async def fsync_always(setup: Setup) -> Sample:

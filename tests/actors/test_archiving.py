@@ -25,6 +25,7 @@ from penstock.actors.maintenance.pruning import prune
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.loading import load, load_many
+from penstock.broker import names
 from penstock.broker.archive import whole_histories
 from penstock.broker.archive.archived_runs import is_archive_mark
 from penstock.broker.nats.direct import Stored
@@ -231,7 +232,7 @@ async def test_a_run_that_is_removed_while_it_is_archived_does_not_come_back(sto
     (run_id,) = await completed(store, "meant")
     (run,) = await found(store, [run_id])
     await world.caught_up()
-    await until(lambda: _has_ended_snapshot(store, run_id))
+    await until(lambda: _has_written_its_end(store, run_id))
     assert [run_id] == (await prune(store, world.index, [run_id])).pruned
     assert await archive_runs(store, [run]) == 0
     seq = await store.archive.tip()
@@ -341,7 +342,7 @@ async def test_a_removed_run_goes_from_the_archive(store: Store, world: World) -
     await run_operations.replay(store, back)
     async with echo(store, "pruned-back.echo"):
         await ended(store, back)
-    await until(lambda: _has_ended_snapshot(store, back))
+    await until(lambda: _has_written_its_end(store, back))
     await world.caught_up()
     done = await prune(store, world.index, [*run_ids, back])
     assert {*run_ids, back} == {*done.pruned}
@@ -354,9 +355,10 @@ async def test_a_removed_run_goes_from_the_archive(store: Store, world: World) -
     assert not {*run_ids, back} & {*world.index.query(limit=500).run_ids}
 
 
-async def _has_ended_snapshot(store: Store, run_id: str) -> bool:
-    entry = await store.runs.get(run_id)
-    return entry is not None and b'"status":"completed"' in entry.value
+async def _has_written_its_end(store: Store, run_id: str) -> bool:
+    entry, last = await store.runs.get(run_id), await store.history.last(run_id)
+    is_written = entry is not None and b'"status":"completed"' in entry.value
+    return is_written or (last is not None and names.owner_state(last.headers) is not None)
 
 
 async def _is_removed(store: Store, seq: int) -> bool:
@@ -396,7 +398,7 @@ async def test_a_run_that_is_replayed_while_it_is_archived_goes_on(store: Store,
     assert await archive_runs(store, [run]) == 0
     async with echo(store, "raced.echo"):
         assert RunStatus.COMPLETED is (await ended(store, run_id)).status
-    await until(lambda: _has_ended_snapshot(store, run_id))
+    await until(lambda: _has_written_its_end(store, run_id))
     whole = await events(store, run_id)
     assert await world.archive() >= 1
     assert await is_gone(store, run_id)

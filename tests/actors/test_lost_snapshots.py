@@ -16,7 +16,7 @@ from tests.support.world import chain, echo, ended, start
 async def test_a_run_whose_snapshot_was_lost_is_shown_and_goes_on(store: Store) -> None:
     document = chain("lost", 2)
     async with open_shard(store, new_member("shard")):
-        done = await start(store, {**document, "name": "done", "steps": document["steps"][:1]})
+        done = await start(store, {**document, "name": "done", "steps": document["steps"][:1], "timeout": "1h"})
         waiting = await start(store, document)
         await store.history.append(StepCompleted(run_id=done, step_id="s0", attempt_number=1))
         await ended(store, done)

@@ -218,6 +218,31 @@ async def test_the_consumer_of_a_former_owner_is_removed_later_if_the_broker_did
         await until(is_gone)
 
 
+async def test_without_its_consumer_a_partition_goes_on_where_its_former_owner_noted(
+    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.actors.runs.shard.ACK_HELD_BACK_S", 0.1)
+    log = (await store.history.tip()).created
+    async with opened(broker_settings, "a") as shard, echo(store, "noted.echo"):
+        run = await ended(store, await start(store, chain("noted", 1)))
+        partition = names.partition(run.run_id)
+        await until_true(lambda: shard.handled_before[partition] > run.seq)
+
+        async def is_noted() -> bool:
+            return (await store.owners.read()).handled_before(partition, log) > run.seq
+
+        await until(is_noted)
+        former = (await store.owners.read()).claims[partition].claim
+        assert former.start <= run.seq
+        shard.lease.end()  # it hands nothing over
+    await store.broker.remove(f"CONSUMER.DELETE.{names.HISTORY}.{former.consumer}")  # as with the broker's memory
+    async with opened(broker_settings, "b") as other:
+        await until_true(lambda: partition in other.partitions)
+        claim = (await store.owners.read()).claims[partition].claim
+    assert claim.start > run.seq
+    assert claim.consumer != former.consumer
+
+
 async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdrawn(store: Store) -> None:
     run_id = run_operations.new_run_id()
     subject = names.schedule_subject(run_id, "late")

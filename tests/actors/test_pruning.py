@@ -85,8 +85,9 @@ async def saved(store: Store, run_id: str) -> str:
     await ended(store, run_id)
 
     async def is_saved() -> bool:
-        entry = await store.runs.get(run_id)
-        return entry is not None and b'"finished_at"' in entry.value
+        entry, last = await store.runs.get(run_id), await store.history.last(run_id)
+        carried = last is not None and names.owner_state(last.headers) is not None
+        return carried or (entry is not None and b'"finished_at"' in entry.value)
 
     await until(is_saved)
     return run_id

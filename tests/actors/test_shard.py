@@ -14,9 +14,10 @@ from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import run_actor
-from penstock.actors.runs.loading import LoadedRun, load
+from penstock.actors.runs.loading import LoadedRun, load, load_at
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
+from penstock.broker.names import owner_seq, owner_state
 from penstock.broker.nats.headers import into_empty
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store, open_store
@@ -24,8 +25,9 @@ from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import SCHEDULE_AHEAD_MIN_S
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.advance import fold
-from penstock.engine.run.events import StepCompleted, StepStarted
-from penstock.engine.run.state import Run, RunStatus, StepStatus, from_snapshot
+from penstock.engine.run.event_payloads import Completed, SignalRef
+from penstock.engine.run.events import SignalReceived, StepCompleted, StepStarted, WorkflowCompleted
+from penstock.engine.run.state import Run, RunStatus, StepStatus, from_snapshot, to_snapshot
 from penstock.engine.times import rfc3339
 from tests.support.waiting import until, until_true
 from tests.support.world import Echo, chain, echo, ended, register, start
@@ -72,12 +74,49 @@ async def test_chain_runs_to_the_end_and_its_snapshot_is_the_fold_of_its_log(sto
     async with echo(store, "a.echo"):
         run_id = await start(store, chain("a"), b'{"n":1}')
         run = await ended(store, run_id)
-    saved = await snapshot_where(store, run_id, lambda found: found.ended)
+    stored = await store.history.read(run_id)
+    carried = owner_state(stored[-1].headers)
+    assert carried is not None
+    assert carried == to_snapshot(await load_at(store, run_id, stored[-2].seq))
     assert run.status is RunStatus.COMPLETED
     assert [step.status for step in run.steps.values()] == [StepStatus.COMPLETED] * 3
     assert bytes(run.steps["s2"].output) == b'{"n":1}'
-    assert saved.seq == run.seq
-    assert saved.status is run.status
+    assert run == await load_at(store, run_id, stored[-1].seq)
+    await until_true(lambda: run_id not in shard.actors)
+    assert await store.runs.get(run_id) is None
+
+
+async def test_a_run_whose_end_orders_something_has_a_snapshot(store: Store, shard: Shard) -> None:
+    async with echo(store, "timed.echo"):
+        run = await ended(store, await start(store, {**chain("timed", 1), "timeout": "1h"}))
+    saved = await snapshot_where(store, run.run_id, lambda found: found.ended)
+    assert saved == run
+    [*_, last] = await store.history.read(run.run_id)
+    assert owner_state(last.headers) is None
+
+
+async def test_an_event_between_the_state_and_the_end_is_not_lost(store: Store, shard: Shard) -> None:
+    """The owner has not seen it when it writes the end: that is then stored without a state."""
+    run_id = await start(store, chain("between", 1))
+    await until(lambda: store.reader.one(names.TASKS, names.task_subject("between.echo", run_id)))
+    run = shard.actors[run_id].run
+    assert run is not None
+    await store.history.append(SignalReceived(run_id=run_id, payload=SignalRef(name="late", size=0)))
+    end = WorkflowCompleted(run_id=run_id, payload=Completed(output=Raw(b"1")))
+    await store.history.send_end(end, run.seq, state=to_snapshot(run).decode())
+    [*_, last] = await store.history.read(run_id)
+    assert b'"workflow.completed"' in last.data
+    assert owner_state(last.headers) is None
+    assert run.seq == owner_seq(last.headers)
+
+
+async def test_a_late_event_finds_the_run_as_its_end_left_it(store: Store, shard: Shard) -> None:
+    async with echo(store, "late.echo"):
+        run = await ended(store, await start(store, chain("late", 2)))
+    await store.history.append(StepCompleted(run_id=run.run_id, step_id="s0"), message_id=f"{run.run_id}.again")
+    saved = await snapshot_where(store, run.run_id, lambda found: found.ended)
+    assert run == saved == (await load(store, run.run_id)).run
+    assert 1 == sum(b'"workflow.completed"' in one.data for one in await store.history.read(run.run_id))
 
 
 async def test_five_hundred_runs_started_together_all_complete_once(store: Store, shard: Shard) -> None:

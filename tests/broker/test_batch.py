@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.actors.control.run_operations import new_run_id
 from penstock.broker import names
-from penstock.broker.nats.batch import Batches, IncompleteBatch, Message, publish_batch
+from penstock.broker.nats.batch import BATCH_ID, Batches, Groups, IncompleteBatch, Message, publish_batch
 from penstock.broker.nats.headers import EXPECT_SEQ
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
@@ -211,3 +212,24 @@ async def _room_for_one_and_a_half(small: OwnBroker, store: Store) -> None:
     left = small.settings.max_store_bytes - used
     assert 3 * MIB // 2 < left, left
     await store.broker.request(names.key_subject(names.SIGNALS, "r.rest"), bytes(left - 3 * MIB // 2))
+
+
+async def test_single_messages_that_are_sent_together_are_stored_in_one_batch_and_repeats_once(store: Store) -> None:
+    subject, groups = names.task_subject("grouped", new_run_id()), Groups(store.broker, store.publisher)
+    messages = [Message(subject, b"%d" % number, f"{subject}.{number}") for number in range(20)]
+    await asyncio.gather(*map(groups.send, messages[:10]))
+    stored = await store.reader.subject(names.TASKS, subject)
+    assert [b"%d" % number for number in range(10)] == [one.data for one in stored]
+    assert all(BATCH_ID.encode() in one.headers for one in stored)
+    await asyncio.gather(*map(groups.send, messages))  # half of them are repeats, for which the batch is refused
+    stored = await store.reader.subject(names.TASKS, subject)
+    assert {b"%d" % number for number in range(20)} == {one.data for one in stored}
+    assert 20 == len(stored)
+
+
+async def test_a_cancelled_message_of_a_group_is_not_stored(store: Store) -> None:
+    subject, groups = names.task_subject("withdrawn", new_run_id()), Groups(store.broker, store.publisher)
+    futures = [groups.send(Message(subject, b"%d" % number, f"{subject}.{number}")) for number in range(8)]
+    futures[3].cancel()
+    await asyncio.gather(*futures, return_exceptions=True)
+    assert b"3" not in {one.data for one in await store.reader.subject(names.TASKS, subject)}

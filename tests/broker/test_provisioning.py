@@ -115,3 +115,14 @@ async def test_other_retention_and_a_longer_window_are_the_operators_choice(
     await provision(broker, settings)
     found = (await configs(broker))[names.HISTORY]
     assert (86_400 * 10**9, 60 * 10**9) == (found["max_age"], found["duplicate_window"])
+
+
+async def test_task_queues_of_a_former_version_take_batches_from_now_on(
+    broker: Broker, settings: BrokerSettings
+) -> None:
+    former = {**wanted(settings, names.TASKS), "allow_atomic": False, "max_age": 10**15}
+    await broker.api(f"STREAM.CREATE.{names.TASKS}", former)
+    await provision(broker, settings)
+    found = (await configs(broker))[names.TASKS]
+    assert found["allow_atomic"]
+    assert 10**15 == found["max_age"]  # an operator's

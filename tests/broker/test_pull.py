@@ -18,7 +18,9 @@ from penstock.broker.nats.pull import Delivery, open_pull
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import KIB, MIB
+from penstock.config.settings import BrokerSettings
 from tests.support.own_broker import own_broker
+from tests.support.waiting import until
 
 
 class Taker:
@@ -205,3 +207,20 @@ async def test_a_consumer_that_comes_late_is_found(store: Store) -> None:
     async with open_pull(store.broker, names.DEAD, "late", taker.take, batch=10):
         await durable(store.broker, "late")
         assert [b"0", b"1", b"2"] == await taker.has(3)
+
+
+async def test_an_acknowledgement_that_may_wait_arrives_without_another_message(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
+    await fill(store, "later", range(3))
+    consumer = f"CONSUMER.INFO.{names.DEAD}.later"
+
+    async def acknowledged() -> bool:
+        return int((await other.broker.api(consumer))["num_ack_pending"]) == 1
+
+    async with pulling(store, "later", 10) as taker, open_store(broker_settings, "other") as other:
+        await taker.has(3)
+        for delivery in taker.taken[:2]:
+            delivery.ack_soon()
+        await until(acknowledged)
+    assert 0 == store.broker.unwritten

@@ -10,6 +10,7 @@ from uuid_utils import uuid7
 
 from penstock.broker import names
 from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
+from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.nats.tail import Lost, ReadBatch
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
@@ -23,6 +24,12 @@ async def append(store: Store, count: int) -> list[int]:
     events = [SignalReceived(run_id=run_id, payload=SignalRef(f"s{n}")) for n in range(count)]
     await asyncio.gather(*(store.history.send(event, f"{run_id}.{n}") for n, event in enumerate(events)))
     return [one.seq for one in await store.history.read(run_id)]
+
+
+async def plain(store: Store, body: bytes) -> int:
+    """Store a message without headers, as other clients may."""
+    answer = await store.broker.request(names.history_subject(uuid7().hex), body)
+    return ack_seq(answer.data)
 
 
 async def test_a_batch_holds_what_waits_in_order_and_no_more_than_asked_for(store: Store) -> None:
@@ -57,6 +64,29 @@ async def test_a_timer_shows_up_under_its_own_subject(store: Store) -> None:
         headers = {SCHEDULE: "@at 2099-01-01T00:00:00Z", SCHEDULE_TARGET: "history.x"}
         await store.publisher.send("schedule.x.timer", b"", headers)
         assert ["schedule.x.timer"] == [one.subject for one in (await tail.next(5)).wanted]
+
+
+async def test_what_is_unwanted_is_counted_and_not_returned(store: Store) -> None:
+    seqs = await append(store, 3)
+    async with store.history.tail(seqs[0] - 1, (b'{"type":"signal',)) as tail:
+        other = await plain(store, b'{"type":"else"}')
+        batch = await tail.waiting(10)
+        assert (4, [other], other) == (batch.messages, [one.seq for one in batch.reads], batch.last and batch.last.seq)
+
+
+async def test_messages_with_and_without_headers_come_in_their_order(store: Store) -> None:
+    """Also ones that look like commands, are larger than what is read at once, or are empty."""
+    bodies = [b"", b"\r\nHMSG a 1 b 12 12\r\n", b"x" * 200_000, b'{"type":', b"PING\r\n", b"\xff" * 40_000, b"{}"]
+    async with store.history.tail(await store.history.last_seq()) as tail:
+        for number, body in enumerate(bodies):
+            await (plain(store, body) if number % 2 else store.history.mark(uuid7().hex, body))
+        batch = ReadBatch(0, [], None)
+        while batch.messages < len(bodies):
+            batch += await tail.waiting(10)
+        assert bodies == [one.data for one in batch.reads]
+        assert [bool(number % 2) for number in range(len(bodies))] == [not one.headers for one in batch.reads]
+        assert [one.seq for one in batch.wanted] == [one.seq for one in batch.reads]
+        assert [one.at for one in batch.wanted] == [one.at for one in batch.reads]
 
 
 async def test_a_consumer_that_was_removed_is_lost(store: Store) -> None:

@@ -40,10 +40,20 @@ async def bridge_loop(world: World, name: str) -> None:
     await bridged(world, name, answer, type="agent_loop", config={"max_iterations": 5})
 
 
+async def bridge_later(world: World, name: str) -> None:
+    """The answer comes when the start of the step was told."""
+
+    async def told(task: dict[str, Any]) -> None:
+        await start_told(world, task)
+
+    await bridged(world, name, lambda task: {"action": "complete", "output": task["input"]}, told)
+
+
 async def bridge_successor(world: World, name: str) -> None:
     """The process that handed the task out is gone when its answer comes."""
 
-    async def killed() -> None:
+    async def killed(task: dict[str, Any]) -> None:
+        await start_told(world, task)
         (pid,) = world.place.service.http_worker_pids()
         os.kill(pid, SIGKILL)
         await world.ask("GET", "/health")  # by its successor
@@ -55,7 +65,7 @@ async def bridged(
     world: World,
     name: str,
     answer: Callable[[dict[str, Any]], dict[str, Any]],
-    meanwhile: Callable[[], Awaitable[None]] | None = None,
+    meanwhile: Callable[[dict[str, Any]], Awaitable[None]] | None = None,
     **more: Any,
 ) -> None:
     """One step by a worker over HTTP, which polls again whenever something broke, until the run has ended."""
@@ -68,10 +78,21 @@ async def bridged(
         found = await world.ask_once("POST", "/v1/tasks/poll", json=request)
         for task in found.json() if found is not None else ():
             if meanwhile is not None:
-                await meanwhile()
+                await meanwhile(task)
                 meanwhile = None
             await world.ask_once("POST", f"/v1/tasks/{task['task_id']}/resolve", json=answer(task))
     await ending
+
+
+async def start_told(world: World, task: dict[str, Any]) -> None:
+    """Return when the lease of a polled task is stored, or its process has died."""
+    former = world.place.service.http_worker_pids()
+
+    async def stored() -> bool:
+        kept = await world.store.leases.get(task["task_id"])
+        return kept is not None or world.place.service.http_worker_pids() != former
+
+    await until(stored)
 
 
 async def bridge_worker(world: World, name: str) -> object:

@@ -18,7 +18,7 @@ import pytest
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.worker import Context, Continue, Pause, Worker
-from tests.http.bridge import TOKEN, client, poll, polled, resolve
+from tests.http.bridge import TOKEN, client, leased, poll, polled, resolve
 from tests.support.service import Service
 from tests.support.waiting import until, until_true
 from tests.support.world import chain
@@ -172,9 +172,12 @@ async def test_soft_run_leaves_a_worker_that_is_gone_and_a_hard_one_waits(
     assert ("completed", back.worker_id) == (hard["status"], hard["steps"]["s1"]["worker_id"])
 
 
-async def test_front_end_killed_between_poll_and_answer(service: Service, http: httpx2.AsyncClient) -> None:
+async def test_front_end_killed_between_poll_and_answer(
+    service: Service, store: Store, http: httpx2.AsyncClient
+) -> None:
     run_id = start(service, chain("killed", 1), b"7")
     task = await polled(http, "killed.echo", worker_id="w-1")
+    await leased(store, task)  # within 25 ms, for a task that may be answered at once
     former = service.http_worker_pids()
     for pid in former:
         os.kill(pid, signal.SIGKILL)

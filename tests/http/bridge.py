@@ -103,14 +103,17 @@ async def no_room(store: Store, stream: str, bytes_more: int = 0) -> AsyncIterat
 
 
 @asynccontextmanager
-async def frames(store: Store, stream: str = "TASK_QUEUES") -> AsyncIterator[list[bytes]]:
-    """The acknowledgements that are sent to the broker, in their order."""
+async def frames(store: Store, stream: str = "TASK_QUEUES", task: str | None = None) -> AsyncIterator[list[bytes]]:
+    """The acknowledgements that are sent to the broker, in their order; of one task type, or of all: then also those
+    that are still on their way."""
     seen: list[bytes] = []
 
     async def see(msg: Any) -> None:
         seen.append(msg.data)
 
-    subscription = await store.broker.subscribe(f"$JS.ACK.{stream}.>", see)
+    subscription = await store.broker.subscribe(
+        f"$JS.ACK.{stream}.{'*' if task is None else names.task_consumer(task)}.>", see
+    )
     await store.broker.flush()
     try:
         yield seen

@@ -27,7 +27,7 @@ from penstock.http.bridge import leases as held_leases
 from penstock.http.bridge.requests import Action, CompleteAction, HeartbeatAction
 from penstock.http.bridge.service import Bridge, open_bridge
 from penstock.http.messages.presence import Presence
-from tests.http.bridge import TOKEN, client, is_polled, poll, polled, resolve
+from tests.http.bridge import TOKEN, client, is_polled, leased, poll, polled, resolve
 from tests.support.conductor import Conductor
 from tests.support.frontends import front_ends
 from tests.support.little_room import FULL, fill, make_room, small_broker
@@ -85,6 +85,8 @@ async def test_leases_survive_a_broker_that_forgot_them(
     run_ids = [await dispatch(store, task) for _ in range(3)]
     tasks = [await polled(https[0], task) for _ in range(3)]
     assert 200 == (await resolve(https[0], tasks[0], "complete", output=0)).status_code
+    for one in tasks[1:]:
+        await leased(store, one)
     await restarted(broker, https)
 
     async def kept() -> bool:
@@ -93,8 +95,8 @@ async def test_leases_survive_a_broker_that_forgot_them(
         return False
 
     await until(kept)
-    assert 200 == (await resolve(https[0], tasks[1], "complete", output=1)).status_code
-    assert 200 == (await resolve(https[1], tasks[2], "complete", output=2)).status_code
+    await until(lambda: _resolved(https[0], tasks[1], 1))
+    await until(lambda: _resolved(https[1], tasks[2], 2))
     outputs = {run_id: output_of(await answer(store, run_id)) for run_id in run_ids}
     assert {one["run_id"]: number for number, one in enumerate(tasks)} == outputs
 
@@ -194,6 +196,7 @@ async def assigned(store: Store, bridge: Bridge, task: str) -> str:
     """The id of a task that the bridge has just assigned, once its lease is stored."""
     await dispatch(store, task)
     (one,) = await bridge.poll(PollTasks([task], 1, 10_000), Presence())
+    bridge._starts.report(one.task_id)
     assert await bridge._held.get(one.task_id) is not None
     return one.task_id
 
@@ -226,9 +229,9 @@ async def test_a_signal_that_cannot_be_written_to_its_run_is_503_in_time(
             assert 200 == (await app.simulate_post(path, body=b"1", headers=headers)).status_code
 
 
-async def _resolved(http: httpx2.AsyncClient, task: dict[str, Any]) -> bool:
+async def _resolved(http: httpx2.AsyncClient, task: dict[str, Any], output: Any = "at last") -> bool:
     """Whether it is; not while the leases are being put back."""
-    status = (await resolve(http, task, "complete", output="at last")).status_code
+    status = (await resolve(http, task, "complete", output=output)).status_code
     assert status in (200, 503)
     return status == 200
 

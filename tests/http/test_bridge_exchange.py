@@ -123,6 +123,9 @@ async def test_no_chunk_is_stored_behind_one_whose_task_was_not_known() -> None:
         def __init__(self) -> None:
             self.asked: list[type] = []
 
+        def is_new(self, task_id: str) -> bool:
+            return False
+
         async def resolve(self, task_id: str, action: object, body: bytes) -> None:
             self.asked.append(type(action))
             if len(self.asked) == 1:

@@ -34,17 +34,30 @@ async def test_complete_is_published_then_acknowledged_and_only_once(
     store: Store, bridge: httpx2.AsyncClient, task: str
 ) -> None:
     run_id = await dispatch(store, task, {"n": 1})
-    async with frames(store) as seen:
+    async with frames(store, task=task) as seen:
         found = await polled(bridge, task, worker_id="w-1")
         assert (await resolve(bridge, found, "complete", output={"m": 2})).json() == {"status": "ok"}
         await until_true(lambda: seen == [b"+ACK"])
-    first, last = await reported(store, run_id)
-    assert isinstance(first, StepStarted)
+    *before, last = await reported(store, run_id)
     assert isinstance(last, StepCompleted)
-    assert (first.worker_id, last.worker_id, last.attempt_number, output_of(last)) == ("w-1", "w-1", 1, {"m": 2})
+    assert all(isinstance(event, StepStarted) for event in before)
+    assert (last.worker_id, last.attempt_number, output_of(last)) == ("w-1", 1, {"m": 2})
     await acknowledged(store, task)
     again = await resolve(bridge, found, "complete", output=3)
     assert (404, f'task "{run_id}.s" is not among the polled tasks\n') == (again.status_code, again.text)
+
+
+async def test_an_answer_that_comes_later_is_behind_the_start(
+    store: Store, bridge: httpx2.AsyncClient, task: str
+) -> None:
+    run_id = await dispatch(store, task)
+    found = await polled(bridge, task, worker_id="w-1")
+    kept = await leased(store, found)
+    assert 200 == (await resolve(bridge, found, "complete", output=1)).status_code
+    first, last = await reported(store, run_id)
+    assert isinstance(first, StepStarted)
+    assert isinstance(last, StepCompleted)
+    assert (first.worker_id, first.timestamp, last.started_at) == ("w-1", rfc3339(kept.lease.seen_at), None)
 
 
 async def test_a_task_of_a_planned_step_has_a_longer_id_than_a_definition_may_have(
@@ -143,7 +156,7 @@ async def test_pause_keeps_its_checkpoint_and_label_and_comes_again_with_it(
     store: Store, bridge: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
 ) -> None:
     run_id = await dispatch(store, task, {"n": 1})
-    async with frames(store) as seen:
+    async with frames(store, task=task) as seen:
         found = await polled(bridge, task)
         assert "checkpoint" not in found
         assert (
@@ -167,7 +180,7 @@ async def test_task_given_back_at_once_is_there_for_another(
     store: Store, bridge: httpx2.AsyncClient, task: str
 ) -> None:
     await dispatch(store, task)
-    async with frames(store) as seen:
+    async with frames(store, task=task) as seen:
         found = await polled(bridge, task)
         assert 200 == (await resolve(bridge, found, "pause", duration_ms=0)).status_code
         await until_true(lambda: seen == [b"-NAK"])
@@ -192,7 +205,7 @@ async def test_checkpoint_is_stored_while_the_task_stays(
     store: Store, bridge: httpx2.AsyncClient, other: httpx2.AsyncClient, task: str
 ) -> None:
     run_id = await dispatch(store, task)
-    async with frames(store) as seen:
+    async with frames(store, task=task) as seen:
         found = await polled(bridge, task)
         assert 200 == (await resolve(other, found, "checkpoint", data=[1, 2])).status_code
         entry = await store.checkpoints.get(f"{run_id}.s")
@@ -276,7 +289,7 @@ async def test_payload_over_its_limit_is_413_and_the_task_stays(
 
 async def test_longest_pause_is_taken(store: Store, bridge: httpx2.AsyncClient, task: str) -> None:
     await dispatch(store, task)
-    async with frames(store) as seen:
+    async with frames(store, task=task) as seen:
         assert 200 == (await resolve(bridge, await polled(bridge, task), "pause", duration_ms=PAUSE_MS_MAX)).status_code
         await until_true(lambda: [one for one in seen if one != b"+WPI"] == [b'-NAK {"delay": 3600000000000}'])
     async with taking(store, task) as taken:

@@ -117,6 +117,18 @@ def test_a_client_that_waits_for_100_is_answered_at_once_that_its_body_is_too_la
     assert b" 413 " in answer
 
 
+def test_a_request_that_comes_while_another_waits_is_answered_behind_it(served: str, definitions: None) -> None:
+    with closing(_connect(served)) as connection:
+        started = _ask(connection, b"POST /runs HTTP/1.1", b'{"workflow":"one"}')
+        run_id = started.partition(b'"run_id":"')[2][:32]
+        for request in (b"GET /runs/%b?wait_ms=300", b"GET /nowhere/%b", b"GET /runs/%b"):
+            connection.sendall(request % run_id + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+        answers = b""
+        while answers.count(b"HTTP/1.1") < 3:
+            answers += connection.recv(65536)
+    assert [b"200", b"404", b"200"] == [one[1:4] for one in answers.split(b"HTTP/1.1")[1:]]
+
+
 def _chunks(mebibytes: int) -> Iterator[bytes]:
     for _ in range(mebibytes):
         yield b" " * MIB

@@ -188,7 +188,7 @@ def test_a_failed_run_that_is_to_go_on_is_pending_until_its_limits_have_granted_
 
 @pytest.mark.parametrize("labels", [(), ("of:one",)])
 def test_a_start_that_does_not_say_so_is_corrected_when_a_limit_grants(labels: tuple[str, ...]) -> None:
-    row = _next(None, _change(STARTED, 1, None, at_us=10)._replace(labels=labels, created_us=10))
+    row = _next(None, replace(_change(STARTED, 1, None, at_us=10), labels=labels, created_us=10))
     row = _next(row, _change(GRANTED[0], 2, None, at_us=30))
     assert (RunStatus.RUNNING, 30, True) == (row.status, row.started_us, row.unconfirmed)
 

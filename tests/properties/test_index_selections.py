@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.actors.index import counting, queries, reader
-from penstock.actors.index.file import IndexFile, connect, instant_us, prepare
+from penstock.actors.index.file import IndexFile, connect, prepare
+from penstock.actors.index.instants import instant_us
 from penstock.actors.index.rows import DUE_TEXT, PAUSED_TEXT, Row, State, trigger_text, with_pause
 from penstock.actors.index.run_index import RunIndex, RunPage
 from penstock.actors.index.selection import Selection

@@ -77,8 +77,10 @@ def answer_of(server: Server, parts: list[str], request: dict[str, Any]) -> Refu
 def create_consumer(server: Server, name: str, config: dict[str, Any]) -> dict[str, Any]:
     """One that is there stays as it is."""
     if name not in server.consumers:
-        start = config.get("opt_start_seq", 1)
-        server.consumers[name] = Consumer(server, name, config["filter_subject"], config["ack_wait"] / NS, start)
+        start, lasting = config.get("opt_start_seq", 1), not config.get("mem_storage")
+        server.consumers[name] = Consumer(
+            server, name, config["filter_subject"], config["ack_wait"] / NS, start, lasting=lasting
+        )
     return {"name": name, "config": config}
 
 

@@ -100,6 +100,19 @@ class Client:
         for command in commands:
             await self.publish(*_parsed(command))
 
+    def write_now(self, commands: Sequence[bytes]) -> bool:
+        return False
+
+    def write_later(self, command: bytes) -> None:
+        subject, data, reply, headers = _parsed(command)
+        if self.life.ended:
+            return
+        written = Written(subject, data, reply, headers)
+        if self.is_connected:
+            self.server.send(self, written)
+        else:
+            self._buffer.append(written)
+
     async def request(
         self, subject: str, data: bytes = b"", timeout: None = None, headers: Mapping[str, str] | None = None
     ) -> Told:
@@ -130,6 +143,9 @@ class Client:
 
     async def receive(self, subject: str, receive: Receive) -> Subscription:
         return self._subscribe(Subscription(self, subject, receive, None))
+
+    async def receive_many(self, subject: str, receive: Receive, take: object) -> Subscription:
+        return await self.receive(subject, receive)
 
     async def stop_receiving(self, subscription: Subscription) -> None:
         self.forget(subscription)

@@ -27,10 +27,12 @@ class Waiting:
 
 class Consumer:
     """`floor` is the last sequence that is acknowledged with all before it. What was delivered waits `ack_wait_s` for
-    that."""
+    that. One that is not `lasting` is in the broker's memory, and goes with it."""
 
-    def __init__(self, server: Server, name: str, filter_subject: str, ack_wait_s: float, start: int = 1) -> None:
-        self._server, self.name, self.filter = server, name, filter_subject
+    def __init__(
+        self, server: Server, name: str, filter_subject: str, ack_wait_s: float, start: int = 1, *, lasting: bool = True
+    ) -> None:
+        self._server, self.name, self.filter, self.lasting = server, name, filter_subject, lasting
         self._stream, self._ack_wait_s = server.history, ack_wait_s
         self._prefix = filter_subject.removesuffix("*")
         self.floor = self._written = start - 1
@@ -54,6 +56,7 @@ class Consumer:
             "num_pending": len(self._next),
             "num_ack_pending": len(self._pending),
             "num_waiting": len(self._requests),
+            "config": {} if self.lasting else {"mem_storage": True},
         }
 
     def takes(self, subject: str) -> bool:

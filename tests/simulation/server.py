@@ -135,6 +135,7 @@ class Server:
         self.followers.clear()
         self.streams = {name: stream for name, stream in self.streams.items() if stream.lasting}
         self._routes = [(prefix, stream) for prefix, stream in self._routes if stream.lasting]
+        self.consumers = {name: consumer for name, consumer in self.consumers.items() if consumer.lasting}
         for consumer in self.consumers.values():
             consumer.begin_again(killed=killed)
 

@@ -251,14 +251,18 @@ async def ids_after_a_restart(store: Store, restart: Restart) -> list[Any]:
 
 
 async def deliveries_after_a_restart(store: Store, restart: Restart) -> list[Any]:
-    """A consumer knows what it has delivered and what is acknowledged, and has forgotten who asked."""
+    """A partition's consumer is gone with the broker's memory. Made anew, it delivers what was not acknowledged."""
     got: list[tuple[int, int, int]] = []
     taken: list[Delivery] = []
+    floors: list[int | None] = []
     changed = asyncio.Event()
     begun = 0
 
     async def begin() -> None:
         nonlocal begun
+        if begun:
+            floors.append(await store.consumers.floor(consumer))
+            await store.consumers.open(consumer, partition, taken[1].seq + 1)
         begun += 1
         changed.set()
 
@@ -286,13 +290,13 @@ async def deliveries_after_a_restart(store: Store, restart: Restart) -> list[Any
         await store.broker.flush()
         await until(acknowledged)
         await restart(False)
-        await reached(4, 2)
+        await reached(6, 2)
         await _raw(store, names.history_subject(RUN), {})
-        await reached(5, 2)
-        floor = await store.consumers.floor(consumer)
+        await reached(7, 2)
+        floors.append(await store.consumers.floor(consumer))
         await store.consumers.reset(consumer)
-        await reached(8, 2)
-    return [*got, floor]
+        await reached(10, 2)
+    return [*got, *floors]
 
 
 RESTARTS = (ids_after_a_restart, deliveries_after_a_restart)

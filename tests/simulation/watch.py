@@ -56,6 +56,7 @@ class Watch:
         self.by_hand: dict[str, ByHand] = {}
         self._reruns: dict[str, Reruns] = {}
         self._rerun_asked: dict[str, int] = {}
+        self.carried: dict[str, Run] = {}
         self.families = Families(server.history, self.retold)
         self._outside = server.streams[names.EVENTS]
         self.events = 0
@@ -117,6 +118,7 @@ class Watch:
         if run is None or run is before:
             return
         self.runs[run_id] = run
+        self._carried(before, run, message)
         self._states.setdefault(run_id, {})[run.seq] = run
         self._once(before, run, record, commands)
         self._in_time(before, record)
@@ -128,6 +130,15 @@ class Watch:
         if (rerun := self._reruns.get(run_id)) is not None:
             rerun.take(run, record)
         self._on_change(before, run, event)
+
+    def _carried(self, before: Run | None, run: Run, message: Message) -> None:
+        """An end may carry the state of the run before it. Then all that came before is done."""
+        state = message.headers.get(names.OWNER_STATE)
+        if state is None:
+            return
+        if before is None or to_snapshot(before).decode() != state or not run.ended:
+            raise Broken(f"the end carries {state}, which is not the fold of the history", run.run_id)
+        self.carried[run.run_id] = run
 
     def rerun_asked(self, run_id: str) -> None:
         """Somebody is about to read the run, so as to start it again."""

@@ -95,7 +95,7 @@ class DirectTask:
         await self._start_stored()
         reached("worker.answered")
         # Ack last: a crash before this line has the task delivered again, and the engine ignores a second answer.
-        await self._delivery.ack()
+        self._delivery.ack_soon()
         reached("worker.acknowledged")
 
     async def discard(self, reason: str | None) -> None:

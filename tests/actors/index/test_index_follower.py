@@ -19,6 +19,8 @@ from penstock.actors.index.rows import Change
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.runs.loading import load_many
 from penstock.broker import names
+from penstock.broker.nats import tail
+from penstock.broker.nats.tail import Read, Tail
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.engine.errors import Conflict, Unavailable
@@ -137,6 +139,30 @@ class TestKeepingUp:
             await seen(index, store)
         assert {"running": 1, "completed": 1} == index.count(workflow)
         assert before == identity(path)
+
+
+class TestLosses:
+    async def test_a_delivery_that_is_lost_on_the_way_is_read_again(
+        self, store: Store, index: RunIndex, path: Path, workflow: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await start_many(store, workflow, 50)
+        lost = drop_one(monkeypatch)
+        async with running(follow(store, path, load_many)):
+            await seen(index, store)
+        assert lost
+        assert {"running": 50} == index.count(workflow)
+
+    async def test_a_consumer_that_is_removed_amid_the_log_is_replaced(
+        self, store: Store, index: RunIndex, path: Path, workflow: str, followed: None
+    ) -> None:
+        await start_many(store, workflow, 10)
+        await seen(index, store)
+        listed = await store.broker.api(f"CONSUMER.NAMES.{names.HISTORY}", {})
+        for name in listed["consumers"]:
+            await store.broker.remove(f"CONSUMER.DELETE.{names.HISTORY}.{name}")
+        await append(store, *(started(f"{workflow}-{number}", workflow) for number in range(10)))
+        await seen(index, store)
+        assert {"running": 20} == index.count(workflow)
 
 
 class TestOneFollower:
@@ -259,6 +285,22 @@ class TestRebuilding:
                 await index.caught_up(await append(store, WorkflowCompleted(run_id="a"), started("b", "w")), SECONDS)
         assert {"completed": 1, "running": 1} == index.count("w")
         assert before == identity(path)
+
+
+def drop_one(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
+    """Messages that a tail has not taken, one at most, in the middle of others."""
+    dropped: list[Read] = []
+
+    class Losing(Tail):
+        def _take(self, read: bytes, at: int, number: bytes) -> int:
+            behind = super()._take(read, at, number)
+            if not dropped and len(self._kept) > 5:
+                dropped.append(self._kept.pop(3))
+                self._count -= 1
+            return behind
+
+    monkeypatch.setattr(tail, "Tail", Losing)
+    return dropped
 
 
 @contextmanager

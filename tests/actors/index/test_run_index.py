@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from uuid_utils import uuid7
 
-from penstock.actors.index.file import instant_us
+from penstock.actors.index.instants import instant_us
 from penstock.actors.index.rows import Change, Row, fold
 from penstock.actors.index.run_index import RunIndex
 from penstock.broker.store import Store

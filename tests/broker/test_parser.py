@@ -1,0 +1,140 @@
+"""What the broker writes is taken apart the same wherever the network has cut it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+
+import nats.errors
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.broker import names
+from penstock.broker.nats.client import LINE_MAX, QuickParser, ReceiveMany
+from penstock.broker.store import Store
+
+HEAD = b"NATS/1.0\r\nOwner-Seq: 7\r\n\r\n"
+BODIES = st.binary(max_size=40) | st.sampled_from([b"", b"\r\n", b"HMSG a 1 2 3\r\n", b"MSG b 1 5\r\nPING\r\n"])
+MESSAGES = st.tuples(st.sampled_from([b"", b"reply.1"]), st.sampled_from([b"", HEAD]), BODIES)
+
+
+class Told:
+    """What a client is told, in order."""
+
+    def __init__(self) -> None:
+        self.takers: dict[bytes, ReceiveMany] = {}
+        self.heard: list[object] = []
+        self.on_message: Callable[[], None] = lambda: None
+
+    @property
+    def _error_cb(self) -> Callable[[Exception], Awaitable[None]]:
+        return self._process_error
+
+    async def _process_error(self, error: Exception) -> None:
+        self.heard.append(error)
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        self.heard.append((sid, subject, reply, data, headers))
+        self.on_message()
+
+    async def _process_err(self, err_msg: str) -> None:
+        self.heard.append(err_msg)
+
+    async def _process_ping(self) -> None:
+        self.heard.append("ping")
+
+    async def _process_pong(self) -> None:
+        self.heard.append("pong")
+
+    async def _process_info(self, info: dict[str, object]) -> None:
+        self.heard.append(info)
+
+
+def message(reply: bytes, headers: bytes, body: bytes, sid: int = 3) -> bytes:
+    to = b"subject %d %b" % (sid, reply + b" " if reply else b"")
+    if headers:
+        return b"HMSG %b%d %d\r\n%b%b\r\n" % (to, len(headers), len(headers + body), headers, body)
+    return b"MSG %b%d\r\n%b\r\n" % (to, len(body), body)
+
+
+async def parsed(told: Told, *reads: bytes) -> list[object]:
+    parser = QuickParser(told)
+    for read in reads:
+        await parser.parse(read)
+    return told.heard
+
+
+@settings(max_examples=200)
+@given(st.lists(MESSAGES, max_size=6), st.lists(st.integers(0, 400), max_size=6))
+def test_messages_come_whole_wherever_they_are_cut(given: list[tuple[bytes, bytes, bytes]], cuts: list[int]) -> None:
+    wire = b"PING\r\n".join(message(*one) for one in given)
+    places = [0, *sorted(min(cut, len(wire)) for cut in cuts), len(wire)]
+    reads = [wire[begin:end] for begin, end in pairwise(places)]
+    heard = [one for one in asyncio.run(parsed(Told(), *reads)) if one != "ping"]
+    assert [(3, b"subject", reply, body, headers) for reply, headers, body in given] == heard
+
+
+async def test_what_is_no_message_is_told_by_its_kind() -> None:
+    wire = b'INFO {"max_payload":5}\r\n+OK\r\nPING\r\nPONG\r\n-ERR \'Permissions Violation for "x"\'\r\n'
+    assert [{"max_payload": 5}, "ping", "pong", "'permissions violation for \"x\"'"] == await parsed(Told(), wire)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [b"HELLO\r\n", b"\r\n", b"MSG subject 3 x\r\n", b"MSG\r\n", b"HMSG subject 3 five 5\r\n", b"x" * LINE_MAX * 2],
+)
+async def test_what_is_no_command_ends_the_connection(wire: bytes) -> None:
+    with pytest.raises(nats.errors.ProtocolError):
+        await parsed(Told(), wire)
+
+
+async def test_what_was_read_of_a_lost_connection_does_not_reach_the_next_one() -> None:
+    """It may be lost while a message of it is passed on."""
+    told = Told()
+    parser = QuickParser(told)
+    told.on_message = parser.reset
+    await parser.parse(message(b"", b"", b"1") + message(b"", b"", b"2") + message(b"", b"", b"never whole")[:-5])
+    told.on_message = lambda: None
+    await parser.parse(message(b"", b"", b"3"))
+    assert [b"1", b"3"] == [one[3] for one in told.heard if isinstance(one, tuple)]
+
+
+async def test_a_reader_of_many_messages_leaves_what_it_does_not_take() -> None:
+    told, first = Told(), message(b"reply", HEAD, b"1")
+
+    def take(read: bytes, at: int, number: bytes) -> int:
+        assert number == b"3"
+        return at + len(first) if read.startswith(first, at) else at
+
+    told.takers[b"3"] = take
+    other = message(b"reply", HEAD, b"1", sid=4)
+    heard = await parsed(told, first + first + message(b"reply", b"", b"2") + other + first)
+    assert [(3, b"2"), (4, b"1")] == [(one[0], one[3]) for one in heard if isinstance(one, tuple)]
+
+
+async def test_a_reader_that_fails_gets_its_messages_one_by_one() -> None:
+    told = Told()
+
+    def take(read: bytes, at: int, number: bytes) -> int:
+        raise KeyError("take")
+
+    told.takers[b"3"] = take
+    heard = await parsed(told, message(b"reply", HEAD, b"1"))
+    assert [KeyError, tuple] == [type(one) for one in heard]
+
+
+async def test_a_large_message_is_put_together_once(store: Store) -> None:
+    body = bytes(range(256)) * 4096 * 4
+    got: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def receive(subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        got.set_result(data)
+
+    inbox = store.broker.new_inbox()
+    subscription = await store.broker.client.receive(inbox, receive)
+    await store.broker.publish(inbox, body, headers={names.OWNER_SEQ: "1"})
+    async with asyncio.timeout(10):
+        assert body == await got
+    await store.broker.client.stop_receiving(subscription)
