@@ -22,7 +22,7 @@ from penstock.config.process.background import all_of
 from penstock.engine.definition import values
 from penstock.engine.errors import Invalid, NotFound, PenstockError, Unavailable
 from penstock.http.bridge.requests import POLL, action_of, checked_poll
-from penstock.http.bridge.resolver import Resolver, Sent
+from penstock.http.bridge.resolver import Resolver, SentAnswer
 from penstock.http.messages import bodies, errors, fields, params
 
 ANSWERS: fields.Fields = {"resolve": fields.entries(POLL_TASKS_MAX)}
@@ -71,7 +71,7 @@ async def resolve_all(resolver: Resolver, answers: Sequence[tuple[str, Raw]]) ->
         for at in places:
             found[at] = await _resolved(resolver, *answers[at], missing)
 
-    sent: dict[int, Sent] = {}
+    sent: dict[int, SentAnswer] = {}
     others = [places for places in tasks.values() if not _is_sent(resolver, answers, places, sent, found)]
     if others:
         await all_of([_stored(resolver, sent, found), *map(in_order, others)])
@@ -84,7 +84,7 @@ def _is_sent(
     resolver: Resolver,
     answers: Sequence[tuple[str, Raw]],
     places: Sequence[int],
-    sent: dict[int, Sent],
+    sent: dict[int, SentAnswer],
     found: dict[int, ResolvedTask],
 ) -> bool:
     """Whether the one report on a task was a quick answer: then it is among `sent`, or refused among `found`. So the
@@ -102,7 +102,7 @@ def _is_sent(
         return True
 
 
-async def _stored(resolver: Resolver, sent: dict[int, Sent], found: dict[int, ResolvedTask]) -> None:
+async def _stored(resolver: Resolver, sent: dict[int, SentAnswer], found: dict[int, ResolvedTask]) -> None:
     """Add the results of sent answers."""
     try:
         while sent:

@@ -49,7 +49,7 @@ RAISED: Mapping[str, type[PenstockError]] = {
 }
 
 
-class Sent(NamedTuple):
+class SentAnswer(NamedTuple):
     """An answer that is on its way to the history."""
 
     lease: Lease
@@ -186,7 +186,7 @@ class Resolver:
         await self._wanted.check(kept.lease)
         return kept
 
-    def send(self, task_id: str, action: Action) -> Sent | None:
+    def send(self, task_id: str, action: Action) -> SentAnswer | None:
         """Send the answer to a task that was assigned here a moment ago and has said nothing since; `stored` must
         follow. None when it is no such task, or no answer. Raises as `resolve`."""
         lease = self._starts.new(task_id)
@@ -199,12 +199,12 @@ class Resolver:
         self._starts.discard(lease)  # another answer meanwhile finds no lease
         try:
             event = _event(lease, action, rfc3339(lease.seen_at))
-            return Sent(lease, self._store.history.send(event, wait_if_full=False))
+            return SentAnswer(lease, self._store.history.send(event, wait_if_full=False))
         except BaseException:  # the worker will answer again
             self._starts.report_now(lease)
             raise
 
-    async def stored(self, sent: Sent) -> None:
+    async def stored(self, sent: SentAnswer) -> None:
         """Return when the answer is stored. Raises as `resolve`.
 
         After a crash behind the event, the task is delivered again, and the engine ignores a second answer.
@@ -219,7 +219,7 @@ class Resolver:
         await self._acknowledge(sent.lease)
         reached("bridge.acknowledged")
 
-    def forget(self, sent: Sent) -> None:
+    def forget(self, sent: SentAnswer) -> None:
         """Nobody waits for the answer any more: the worker will answer again."""
         self._starts.report_now(sent.lease)
 

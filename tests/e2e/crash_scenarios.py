@@ -322,8 +322,9 @@ async def malformed(world: World, name: str) -> None:
     await until(dead_lettered)
 
 
-def approval(meanwhile: Meanwhile | None = None) -> Scenario:
-    """A run waits for a decision, `meanwhile` something happens, then it is approved."""
+def approval(meanwhile: Meanwhile | None = None, **more: Any) -> Scenario:
+    """A run waits for a decision, `meanwhile` something happens, then it is approved. With a `timeout` its end orders
+    something, so it has a snapshot then."""
 
     async def scenario(world: World, name: str) -> object:
         told: set[str] = set()
@@ -334,7 +335,8 @@ def approval(meanwhile: Meanwhile | None = None) -> Scenario:
         await world.store.broker.subscribe(f"told.{name}", tell)
         await world.store.broker.flush()
         asked = {"id": "ok", "type": "approval", "config": {"subject": f"told.{name}"}}
-        run_id = await begun(world, name, asked, {**step("crash.echo"), "depends_on": ["ok"]})
+        await registered(world, name, asked, {**step("crash.echo"), "depends_on": ["ok"]}, **more)
+        run_id = await started(world, name)
         token = await until(lambda: token_of(world.store, run_id))
         await until_true(lambda: bool(told))
         if meanwhile is not None:

@@ -15,8 +15,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from penstock.actors.runs.loading import advance_safely, records
+from penstock.actors.runs.loading import advance_safely, load, records
 from penstock.broker import names
+from penstock.broker.names import owner_state
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError
@@ -94,6 +95,11 @@ async def folded_from_the_start(store: Store, run: Run) -> Run:
 async def final_snapshot(store: Store, run_id: str) -> Run:
     async with asyncio.timeout(PATIENCE_S):
         while True:
+            last = await store.history.last(run_id)
+            if last is not None and owner_state(last.headers) is not None:
+                carried = (await load(store, run_id)).run
+                assert carried is not None
+                return carried
             entry = await store.runs.get(run_id)
             if entry is not None and (run := from_snapshot(entry.value)).ended:
                 return run

@@ -20,6 +20,7 @@ import pytest
 from penstock.actors.runs.loading import load
 from penstock.broker import names
 from penstock.broker.embedded.server import EmbeddedBroker
+from penstock.broker.names import owner_state
 from penstock.broker.store import Store, open_store
 from penstock.config.limits import PARTITIONS
 from penstock.config.settings import BrokerSettings
@@ -246,17 +247,17 @@ async def only_its_broker(service: Service) -> AsyncIterator[Store]:
 
 
 async def nothing_comes_again(store: Store) -> dict[int, int]:
-    """For each partition, the last sequence of the log that its owner was given: all of it is acknowledged."""
+    """For each partition, the last sequence of the log that counts as handled: a new owner gets what comes after it.
+    The consumer by which the former one got its events has gone with the broker's memory."""
     view = await store.owners.read()
     assert {} == view.members
     assert {""} == {claimed.claim.owner for claimed in view.claims.values()}
     handled = {}
     for number in range(PARTITIONS):
         claim = view.claims[number].claim
-        info = await store.broker.api(f"CONSUMER.INFO.{names.HISTORY}.{claim.consumer}")
-        assert (0, 0) == (info["num_ack_pending"], info["num_redelivered"])
-        handled[number] = info["delivered"]["stream_seq"]
-        assert claim.start > handled[number] or not handled[number]
+        assert await store.consumers.progress(claim.consumer) is None
+        handled[number] = claim.start - 1
+    assert max(handled.values()) > 0
     return handled
 
 
@@ -264,6 +265,9 @@ async def snapshots_have_all_of_it(store: Store, run_ids: list[str], handled: di
     """Nothing that a shard was given is missing in a snapshot."""
     entries = await store.runs.get_many(run_ids)
     for run_id in run_ids:
+        last = await store.history.last(run_id)
+        if last is not None and owner_state(last.headers) is not None:
+            continue  # its end carries all before
         covered = from_snapshot(entries[run_id].value).seq if run_id in entries else 0
         beyond = [one.seq for one in await store.history.read(run_id, covered)]
         assert [] == [seq for seq in beyond if seq <= handled[names.partition(run_id)]]

@@ -36,7 +36,8 @@ def rest(world: World) -> dict[str, int]:
     left |= world.watch.limits.left()
     left["messages on their way"] = int(world.server.now < world.server.late_until)
     for name in _current_consumers(world):
-        left[f"unacknowledged in {name}"] = world.server.consumers[name].unacknowledged
+        consumer = world.server.consumers.get(name)  # in the broker's memory: it may be about to be made anew
+        left[f"unacknowledged in {name}"] = 1 if consumer is None else consumer.unacknowledged
     return {name: count for name, count in left.items() if count}
 
 

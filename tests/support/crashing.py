@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import httpx2
 from msgspec import Raw
 
-from penstock.actors.runs.loading import advance_safely, records
+from penstock.actors.runs.loading import advance_safely, load, records
+from penstock.broker.names import owner_state
 from penstock.broker.store import Store, open_store
 from penstock.config.process.crash_points import VARIABLE, Point
 from penstock.config.settings import BrokerSettings
@@ -194,7 +195,12 @@ class World(NamedTuple):
         return run, results
 
     async def _snapshot(self, run_id: str) -> Run:
+        """The state that the run's shard has written last: with the end, or as a snapshot."""
+
         async def find() -> Run | None:
+            last = await self.store.history.last(run_id)
+            if last is not None and owner_state(last.headers) is not None:
+                return (await load(self.store, run_id)).run
             entry = await self.store.runs.get(run_id)
             run = None if entry is None else from_snapshot(entry.value)
             return run if run is not None and run.ended else None
