@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SHOWN_BY: Mapping[str, int] = {
-    "acknowledges_what_is_not_written": 30,
+    "acknowledges_what_is_not_written": 328,
     "answers_with_what_the_run_returns": 159,
     "begins_what_is_next_while_a_run_is_paused": 38,
     "begins_when_one_step_is_taken_over": 53,

@@ -94,6 +94,7 @@ class LimitStory:
             if isinstance(ask, Released):
                 self._gone(ask.holder)
                 self.holders.pop(ask.holder, None)
+                self._evicted.discard(ask.holder)  # a frozen owner may ask under its name once more, much later
             elif not (self._is_known(ask.holder) or seq < self._settled.get(ask.holder, 0)):
                 self._busy_since.setdefault(ask.fair or "", self.turns)
                 wish = self.waiting[ask.holder] = Wish(seq, ask)
