@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from msgspec import Raw
 
 from penstock.actors.imports.reading import folded, imported_records, read, read_import
-from penstock.actors.runs.loading import advance_safely, records, workflow_of
+from penstock.actors.runs.loading import advance_safely, at_end, records, workflow_of
 from penstock.broker import names
 from penstock.broker.archive.archived_runs import BEGINNINGS
 from penstock.broker.nats.direct import Stored
@@ -22,6 +22,7 @@ from penstock.engine.run.kinds.respond import reply_in
 from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import Workflow
 
+LATER_MAX = 100  # events that are not folded for the time being
 EVENTS_MIN = 3  # of a run that has completed: its start, something that a step did, its end
 
 
@@ -34,6 +35,7 @@ class Watched:
         self.workflow: Workflow | None = None
         self.run: Run | None = None
         self.imported: Sequence[Stored] = ()
+        self._later: list[Stored] = []  # not folded
 
     async def events(self) -> AsyncGenerator[Stored | None, None]:
         """All events until the run has ended, by its state: the first event that ends a run may not apply.
@@ -67,23 +69,38 @@ class Watched:
         async with self._store.history.run_events(self._run_id, may_end) as coming:
             while True:
                 if batch is None:
-                    await self._fold_stored(coming)
+                    await self._take_stored(coming)
                 else:
-                    await self._fold(batch)
-                if self._known().ended:
+                    await self._take(batch)
+                if not self._later and self._known().ended:
                     return
+                self._check_connected()
                 batch = await coming.more()
 
-    async def _fold_stored(self, coming: RunEvents) -> None:
+    async def _take_stored(self, coming: RunEvents) -> None:
         async with aclosing(coming.stored()) as pages:
             async for page in pages:
-                if self.run is None:
+                if self.run is None and not self._later:
                     await self._archived(page[0])
-                if self.run is None and await self._is_imported(page[0]):
-                    return
-                await self._fold(page)
-        if self.run is None:
+                    if self.run is None and await self._is_imported(page[0]):
+                        return
+                await self._take(page)
+        if self.run is None and not self._later:
             await self._archived(None)
+
+    async def _take(self, batch: Sequence[Stored]) -> None:
+        """Fold these events where one of them may end the run; else they wait: the end may carry the run's state."""
+        if not batch:
+            return
+        self._later += batch
+        if len(self._later) < LATER_MAX and not any(may_end(one.data) for one in batch[_begins(batch[0]) :]):
+            return
+        later, self._later = self._later, []
+        ended = await at_end(self._store, later[-1])
+        if ended is None:
+            await self._fold(later)
+        else:
+            self.run = ended
 
     async def first_answer(self, coming: AsyncGenerator[Sequence[Stored]]) -> Reply | Raw | None:
         """The first response of the run; the output with which it has completed, where that needs no fold; None when it
@@ -169,6 +186,11 @@ def may_answer(body: bytes) -> bool:
     if body.startswith(IN_BETWEEN):
         return body.startswith(STARTED_STEP) and b'"reply":' in body
     return not body.startswith(STARTED_RUN)
+
+
+def _begins(first: Stored) -> bool:
+    """Whether this event begins a run, and so does not end it."""
+    return first.data.startswith(STARTED_RUN)
 
 
 def owner_output(batch: Sequence[Stored]) -> Raw | None:
