@@ -299,6 +299,22 @@ def test_a_task_that_was_lost_meanwhile_goes_to_another_worker_at_the_resumption
     assert (again.step_id, again.worker) == ("b", None)
 
 
+def test_the_wait_of_a_later_attempt_for_its_worker_is_another_one_than_that_which_was_over() -> None:
+    play = started(workflow(step("a"), step("b", "a", retry={"max_attempts": 1}), sticky="soft"))
+    play.begin("a", worker="one")
+    play.complete("a", 1, worker="one")
+    play.pause_run()
+    assert [] == play.fire("sticky.b", "b", 1)
+    play.begin("b", worker="one")
+
+    ordered = play.fail("b")
+
+    [timer] = only(SetTimer, ordered)
+    assert ("sticky.b", 2) == (timer.timer, timer.attempt)
+    assert [timer] == live_timers(play.run)
+    assert [] == [command for command in ordered if not still_due(play.run, command)]
+
+
 def test_what_was_ordered_before_a_pause_is_not_due_in_it() -> None:
     play = Play(workflow(step("a"), approval("ok"), CHILD))
     ordered = [*play.start()]

@@ -45,7 +45,14 @@ from penstock.engine.run.expansion import expanded
 from penstock.engine.run.holds import KeptDecision, RunPause
 from penstock.engine.run.items import ItemStatus
 from penstock.engine.run.state import RUN_OPEN, Run, RunStatus, StepState, StepStatus
-from penstock.engine.run.timers import TimerKind, fired_timer, step_timers, workflow_timer, workflow_timer_name
+from penstock.engine.run.timers import (
+    TimerKind,
+    fired_timer,
+    step_timers,
+    timer_name,
+    workflow_timer,
+    workflow_timer_name,
+)
 from penstock.engine.run.workflow import Advance, StepPlan, Workflow
 
 Fold: TypeAlias = Callable[[Workflow, Run, Record], Advance]
@@ -107,7 +114,7 @@ def _held(workflow: Workflow, run: Run, record: Record, fold: Fold) -> Advance:
         return run, commands
     if after.ended:
         return replace(after, pause=None), commands
-    after = _noted(workflow, run, after, record)
+    after = _noted(run, after, record)
     left: list[Command] = []
     for command in commands:
         if not isinstance(command, BEGINS):
@@ -126,14 +133,22 @@ def _waits(workflow: Workflow, run: Run, command: BeginStep) -> Run:
     return run if waits is step else replace(run, steps={**run.steps, plan.id: waits})
 
 
-def _noted(workflow: Workflow, before: Run, after: Run, record: Record) -> Run:
-    """The run, with a note of an execution that a worker has begun: its task may have been withdrawn just then."""
+def _noted(before: Run, after: Run, record: Record) -> Run:
+    """The run, with a note of an execution that a worker has begun: its task may have been withdrawn just then. The
+    wait for the bound worker is over then, also if its time has come: a later attempt has one of the same name."""
+    paused, step_id = after.pause, getattr(record.event, "step_id", None)
+    was, step = (None, None) if paused is None or step_id is None else (before.find(step_id), after.find(step_id))
+    if paused is None or step_id is None or was is None or step is None or was.status is not StepStatus.QUEUED:
+        return after
+    if (step.status, step.attempts, step.iteration) == (was.status, was.attempts, was.iteration):
+        return after
+    over = timer_name(TimerKind.STICKY, step_id, was)
+    if over in paused.timers:
+        paused = replace(paused, timers=tuple(timer for timer in paused.timers if timer != over))
     match record.event:
-        case StepStarted(payload=None, step_id=step_id) if after.pause is not None:
-            was, step = before.find(step_id), after.find(step_id)
-            if was and step and (was.status, step.status) == (StepStatus.QUEUED, StepStatus.RUNNING):
-                return replace(after, pause=replace(after.pause, begun=(*after.pause.begun, step_id)))
-    return after
+        case StepStarted(payload=None) if step.status is StepStatus.RUNNING:
+            paused = replace(paused, begun=(*paused.begun, step_id))
+    return after if paused is after.pause else replace(after, pause=paused)
 
 
 def _begun_child(run: Run, record: Record) -> Iterator[PauseChild]:
