@@ -23,7 +23,7 @@ from penstock.http.bridge.starts import Starts
 from penstock.http.messages.presence import Presence
 
 TIDY_S = 5.0
-PASSES = 2  # of the event loop, from the end of a connection until the request knows
+PASSES = 3  # of the event loop, from the end of a connection until the request knows
 
 
 class Bridge:

@@ -38,9 +38,9 @@ def read(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The runs whose logs the shard has read, from now on."""
     found, pages = list[str](), shard.store.history.pages
 
-    def noted(run_id: str, after: int = 0, ahead_to: int = 0) -> AsyncGenerator[list[Stored]]:
+    def noted(run_id: str, after: int = 0, ahead_to: int = 0, *, by_index: bool = True) -> AsyncGenerator[list[Stored]]:
         found.append(run_id)
-        return pages(run_id, after, ahead_to)
+        return pages(run_id, after, ahead_to, by_index=by_index)
 
     monkeypatch.setattr(shard.store.history, "pages", noted)
     return found

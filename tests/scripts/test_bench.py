@@ -24,7 +24,7 @@ PROGRAM_S_MAX = 250
 DIFFERENCES = {"limit-waiting"}  # of two memories: of few runs it may be below 0
 ROWS_OF = {
     "start": {"start"},
-    "bulk": {"bulk"},
+    "bulk": {"bulk", "bulk-lag"},
     "bulk-accept": {"bulk-accept"},
     "latency": {"latency-p50", "latency-p99", "latency-post", "latency-publishes", "publish", "step-to-step"},
     "closed": {"closed-16", "closed-64", "closed-16-log", "closed-64-log"},
