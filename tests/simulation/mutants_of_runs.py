@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from penstock.actors.control import rerunning, run_operations
 from penstock.actors.maintenance import pruning
-from penstock.actors.runs import run_actor
+from penstock.actors.runs import putting_away
 from penstock.broker.records.run_data import RunData
 from penstock.broker.streams.history import History
 from penstock.engine.run.event_payloads import Started
@@ -51,7 +51,7 @@ def _leaves_the_data_of_removed_runs() -> Patch:
 def _leaves_no_mark_where_a_snapshot_was() -> Patch:
     """What a former owner has sent before may be stored, and is trusted."""
 
-    return run_actor, "REMOVAL_TTL", "0.5s"
+    return putting_away, "REMOVAL_TTL", "0.5s"
 
 
 def _removes_children_that_somebody_waits_for() -> Patch:

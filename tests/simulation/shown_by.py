@@ -24,6 +24,7 @@ SHOWN_BY: Mapping[str, int] = {
     "does_not_put_tasks_back": 17,
     "does_not_say_that_an_attempt_begins_early": 14,
     "does_not_say_why_a_plan_was_refused": 14,
+    "does_not_wait_for_answers": 54,
     "ends_a_map_with_an_element_open": 9,
     "ends_a_plan_with_the_first_of_its_last_steps": 16,
     "fails_to_write_down_what_waits_have_seen": 11,

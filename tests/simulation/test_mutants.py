@@ -32,18 +32,6 @@ VARIANTS, SHIFT_S = 25, 0.02
 
 # Bugs that show only where several things come together: the plan that shows each. The last five were real.
 STORIES = {
-    "does_not_wait_for_answers": Plan(
-        454,
-        (166,),
-        0.1,
-        1.0,
-        1.0,
-        (
-            Move(0.002, "start", 642, 3.145, "ack"),
-            Move(4.015, "restart", 374, 9.419),
-            Move(4.259, "crash_after", 682, 2.157, "ack"),
-        ),
-    ),
     "sets_timers_over_those_of_a_later_owner": Plan(
         2128, (189,), 0.004, 0.2, 1.0, (Move(0.2, "start"), Move(1.967, "last words", 1, 13.153, "schedule"))
     ),
