@@ -158,8 +158,8 @@ LOGS_LISTED_MAX: Final = 10_000
 
 # Shards: docs/adr has the measurements
 PARTITIONS: Final = 32  # for good: a run's partition never changes
-ACK_HELD_BACK_S: Final = 5.0  # one acknowledgement for many events; what came within it comes again after a crash
-# A run's state is written at most this long after it changed, at once when the run has ended
+ACK_HELD_BACK_S: Final = 3.0  # one acknowledgement for many events; what came within it comes again after a crash
+# The state of a run that needs a snapshot is written at most this long after it changed, at once when it has ended
 SNAPSHOT_AFTER_S: Final = 3.0
 WAIT_CHECKPOINT_S: Final = 10.0  # what was sent within it is read again for the waits of a shard that died
 TIMER_DURABLE_AFTER_S: Final = 2.0  # a deadline that is still open then goes to the broker

@@ -14,10 +14,12 @@ from penstock.actors.maintenance.rounds import PAGE, Throttle, repeat_rounds, un
 from penstock.actors.runs.loading import load_many, snapshots
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
+from penstock.engine.run.events import IN_BETWEEN, STARTED_RUN
 from penstock.engine.run.state import RUN_ENDED
 from penstock.engine.times import rfc3339
 
 EVERY_S = 10.0
+BEFORE_THE_END = (STARTED_RUN, *IN_BETWEEN)
 LOST_AFTER_S = 60.0  # an import takes less
 
 log = get_logger()
@@ -61,9 +63,12 @@ async def _remove_lost_imports(store: Store) -> None:
 
 
 async def _seem_ended(store: Store, run_ids: Sequence[str]) -> list[str]:
-    """The runs that have ended by their snapshots, and the runs without one. A snapshot is written when a run ends."""
+    """The runs that have ended by their snapshots, and those without one whose last event may be their end: behind the
+    end comes a snapshot with the first late event."""
     found = await snapshots(store, run_ids)
-    return [run_id for run_id in run_ids if (run := found.get(run_id)) is None or run.ended]
+    last = await store.history.last_of([run_id for run_id in run_ids if run_id not in found])
+    goes_on = {run_id for run_id, stored in last.items() if stored.data.startswith(BEFORE_THE_END)}
+    return [run_id for run_id in run_ids if run_id not in goes_on and ((run := found.get(run_id)) is None or run.ended)]
 
 
 async def remove_old_runs(store: Store, index: Path, ended_before: float, throttle: Throttle = unthrottled) -> int:

@@ -10,6 +10,8 @@ class ActorState(Enum):
 
     SAVED = "saved"
     """The snapshot is as new as the state in memory, or nothing is in memory."""
+    IN_LOG = "in_log"
+    """The state is ahead of its snapshot, and needs none: it is folded from the log by whoever reads the run."""
     UNSAVED = "unsaved"
     """The state is ahead of its snapshot. The run is in the shard's snapshot queue."""
     SAVE_DUE = "save_due"
@@ -18,5 +20,6 @@ class ActorState(Enum):
     """After an error the state was dropped. The next turn reads the run again, and saves it."""
 
 
-SAVED, UNSAVED, SAVE_DUE, RELOAD_DUE = ActorState
+SAVED, IN_LOG, UNSAVED, SAVE_DUE, RELOAD_DUE = ActorState
+NOT_DUE = (SAVED, IN_LOG)
 TURN_DUE = (SAVE_DUE, RELOAD_DUE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -60,11 +60,11 @@ class LoadedRun(Struct, frozen=True):
     """A run as `load` found it.
 
     `due` are the commands of the events after the snapshot, which may have been carried out or not; doing them again is
-    safe. `revision` is the snapshot's (0: there is none). `beyond` counts the events folded on top of it. `last_seq` is
-    the last sequence of the run's history (0: it has none), for an append that expects it. `removed` is the sequence of
-    the event that removed the run, which is None then; 0: none did. `mark`: there is no run, and the id is that of an
-    imported one (imports/reading.py reads it). `archived` is the message of the archive that has the run: to go on, it
-    must be brought back; 0: all that is not in the history is led to by it.
+    safe. `revision` is the snapshot's (0: there is none). `beyond` counts the events folded on top of it, which have
+    `beyond_bytes`. `last_seq` is the last sequence of the run's history (0: it has none), for an append that expects
+    it. `removed` is the sequence of the event that removed the run, which is None then; 0: none did. `mark`: there is
+    no run, and the id is that of an imported one (imports/reading.py reads it). `archived` is the message of the
+    archive that has the run: to go on, it must be brought back; 0: all that is not in the history is led to by it.
     """
 
     run: Run | None
@@ -76,24 +76,35 @@ class LoadedRun(Struct, frozen=True):
     removed: int = 0
     mark: ImportMark | None = None
     archived: int = 0
+    beyond_bytes: int = 0
+
+
+class Owner(NamedTuple):
+    """Who loads a run in order to go on with it: what the events before the sequence `handled_before` ordered is done,
+    and `on_fold` is called for each later one."""
+
+    handled_before: int
+    on_fold: OnFold
 
 
 async def load(
     store: Store,
     run_id: str,
     snapshot: Entry | None = None,
-    on_fold: OnFold | None = None,
     current: Container[int] = (),
     *,
+    owner: Owner | None = None,
     by_index: bool = True,
+    newest: tuple[Entry | None, Stored | None] | None = None,
 ) -> LoadedRun:
     """The run as its log says now. `snapshot` saves a read when the caller has it. `current` are revisions of snapshots
     after which the log has nothing that the caller wants: finding the next event of one run costs the broker a search.
+    `newest` is the snapshot with the last event, where the caller has read both just now.
     Without `by_index`, an archived run is not there unless its history leads to the archive.
 
     Raises Unavailable; NeedsUpgrade, which is one, when only a newer version can read the log.
     """
-    entry, last = await _newest(store, run_id, snapshot, current)
+    entry, last = newest or await _newest(store, run_id, snapshot, current)
     if last is not None and (ended := await at_end(store, last)) is not None:
         return LoadedRun(ended, entry.revision if entry else 0, workflow=await _whole(store, ended), last_seq=last.seq)
     run = _decoded(entry)
@@ -104,13 +115,14 @@ async def load(
     last_seq = run.seq if run else 0
     workflow = None if run is None else await workflow_of(store, run, ())
     commands: list[Command] = []
-    beyond = removed = archived = 0
+    beyond = beyond_bytes = removed = archived = 0
+    handled_before = 0 if owner is None else owner.handled_before
     mark: ImportMark | None = None
     pages = store.history.pages(run_id, last_seq, ahead_to=ALL, by_index=by_index and run is None)
     async for page in pages:
         ended, after = await _end_within(store, page)
         if ended is not None:
-            run, workflow, commands, beyond = ended, await workflow_of(store, ended, ()), [], 0
+            run, workflow, commands, beyond, beyond_bytes = ended, await workflow_of(store, ended, ()), [], 0, 0
         tail = records(page[after:])
         if seq := archive_seq(page[0]):
             archived = seq
@@ -121,13 +133,15 @@ async def load(
             removed = max([removed, *(one.seq for one in tail if isinstance(one.event, WorkflowRemoved))])
             mark = mark or mark_in(page[0].data)
             continue
-        beyond += len(tail)
+        beyond, beyond_bytes = beyond + len(tail), beyond_bytes + sum([len(one.data) for one in page[after:]])
         for record in tail:
             before = run
             run, ordered = advance_safely(workflow, run, record)
+            if record.seq < handled_before:
+                continue  # that was carried out, and counted
             commands += ordered
-            if on_fold is not None and not archive_seq(page[0]):  # all this was counted before
-                on_fold(expanded(workflow, run), before, run, record)
+            if owner is not None and not archive_seq(page[0]):
+                owner.on_fold(expanded(workflow, run), before, run, record)
     if workflow is None and entry is not None:
         formats.check(
             entry.value
@@ -138,7 +152,7 @@ async def load(
         return LoadedRun(None, revision, last_seq=last_seq, removed=removed)
     workflow = None if workflow is None else expanded(workflow, run)
     due = () if run is None else tuple(command for command in commands if still_due(run, command))
-    return LoadedRun(run, revision, beyond, due, workflow, last_seq, mark=mark, archived=archived)
+    return LoadedRun(run, revision, beyond, due, workflow, last_seq, 0, mark, archived, beyond_bytes)
 
 
 def _archived_in(page: Sequence[Stored], before: int) -> int:
@@ -291,7 +305,8 @@ async def load_many(
                     return ended
                 is_first = entry is None and last is not None and begun.get(run_id) == last.seq
                 only = await _of_first(store, last) if last is not None and is_first else None
-                return only or (await load(store, run_id, entry, by_index=by_index)).run
+                newest = (entry, last) if last is not None else None
+                return only or (await load(store, run_id, entry, by_index=by_index, newest=newest)).run
             except NeedsUpgrade as error:
                 log.warning("run_left_out", run_id=run_id, reason=str(error))
                 return None

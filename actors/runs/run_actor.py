@@ -1,9 +1,9 @@
 """The actor of one run: it alone changes the run's state, by folding the run's history in order.
 
-One turn: take all pending events, decode them, advance the run, carry out the commands, and note that the state is
-ahead of its snapshot. The snapshot follows within SNAPSHOT_AFTER_S (at once when the run has ended), and only what a
-snapshot covers counts as handled. A crash between any two of these lines repeats them: the broker delivers the events
-again, and repeats are stopped by message ids or by the guards of `advance`.
+One turn: take all pending events, decode them, advance the run, and carry out the commands. With that the events are
+handled. Those of a run that needs a snapshot (snapshot_need.py) are handled when it covers them: it follows within
+SNAPSHOT_AFTER_S, at once when the run has ended. A crash between any two of these lines repeats them: the broker
+delivers the events again, and repeats are stopped by message ids or by the guards of `advance`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Callable, Container
 
 from msgspec import Struct
 
-from penstock.actors.runs.actor_state import RELOAD_DUE, SAVE_DUE, SAVED, TURN_DUE, UNSAVED
+from penstock.actors.runs.actor_state import IN_LOG, NOT_DUE, RELOAD_DUE, SAVE_DUE, SAVED, TURN_DUE, UNSAVED, ActorState
 from penstock.actors.runs.dead_letters import EventDeadLetters, event_of, is_expected
 from penstock.actors.runs.effects import Effects
 from penstock.actors.runs.end_state import carries_state
-from penstock.actors.runs.loading import FAILED, LoadedRun, advance_safely, load
+from penstock.actors.runs.loading import FAILED, LoadedRun, Owner, advance_safely, load
 from penstock.actors.runs.new_runs import workflow_of_new
 from penstock.actors.runs.putting_away import is_put_away, put_away, remove_run, until_archived
 from penstock.actors.runs.shared.broker_clock import BrokerClock
@@ -27,7 +27,9 @@ from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, Pending
 from penstock.actors.runs.shared.run_metrics import RunMetrics
 from penstock.actors.runs.shared.snapshot_queue import SnapshotQueue
 from penstock.actors.runs.shared.turn_queue import TurnQueue
+from penstock.actors.runs.snapshot_need import needs_snapshot
 from penstock.actors.runs.timers import Timers
+from penstock.actors.runs.upgrade_checks import UPGRADE_TIMER, is_upgrade_check
 from penstock.broker.archive.archived_runs import is_archive_mark
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store
@@ -45,7 +47,6 @@ from penstock.engine.run.timers import asleep_until, live_timers
 from penstock.engine.run.workflow import Workflow
 
 AGAIN_S = 0.2
-UPGRADE_TIMER = "upgrade"  # belongs to no step: `advance` ignores it
 
 log = get_logger()
 
@@ -74,6 +75,9 @@ class RunActor:
     there is work."""
 
     __slots__ = (
+        "_ahead",
+        "_ahead_bytes",
+        "_carried_out",
         "_counted",
         "_current",
         "_deps",
@@ -107,7 +111,8 @@ class RunActor:
         self._state = SAVED
         self._pending: list[PendingEvent] = []
         self._unsaved: list[PendingEvent] = []
-        self._in_turn = self._failures = self._removed = self._counted = 0
+        self._in_turn = self._failures = self._removed = self._counted = self._carried_out = 0
+        self._ahead = self._ahead_bytes = 0  # events in the log that the snapshot lacks
         self._traced = deps.metrics.traces(run_id)
 
     @property
@@ -125,10 +130,14 @@ class RunActor:
         self._begin()
 
     def save_soon(self) -> None:
-        """Write the snapshot in the actor's next turn, if the state is ahead of it."""
+        """Write the snapshot in the actor's next turn, if the state is ahead of it and needs one."""
         if self._state is UNSAVED:
             self._state = SAVE_DUE
             self._begin()
+        elif self._state is IN_LOG and self.run is not None:
+            self._look_asleep(self.run)
+            if self.asleep and self.idle:
+                self._deps.rest(self)
 
     def dismiss(self) -> None:
         """Stop at once: the run has another owner."""
@@ -171,8 +180,8 @@ class RunActor:
         deps.lease.check()
         events = self._pending[:]  # they stay in the mailbox until they are carried out: an error loses none
         self._in_turn = len(events)
-        archived = until_archived(events)
-        if archived or (self._workflow is None and not await self._open(events)):
+        archived, upgraded = until_archived(events), any(is_upgrade_check(event) for event in events)
+        if archived or ((upgraded or self._workflow is None) and not await self._open(events, upgraded=upgraded)):
             await self._without_run(events, archived)
             return
         before = self.run
@@ -182,22 +191,33 @@ class RunActor:
             await self._without_run(events)
             return
         if self.run is not None and self.run is not before:
-            if carries_state(self.run, events[-1].delivery):
-                self._state, self._current = SAVED, False
-            elif self._state is SAVED:
-                self._state = UNSAVED
+            self._changed(self.run, events)
         reached("shard.advanced")
         if commands:
             assert self.run is not None
             assert self._workflow is not None
             await deps.effects.perform(self._workflow, self.run, commands, events[0].received, events)
         reached("shard.published")
+        self._carried_out = events[-1].delivery.seq if events else self._carried_out
         observe(deps.metrics.handling, events)
         del self._pending[: len(events)]
         self._in_turn = 0  # what waits now came later, and is not the cause of an error from here on
         deps.backlog.remove(events)
         self._unsaved += events
         await self._settle()
+
+    def _changed(self, run: Run, events: list[PendingEvent]) -> None:
+        """Note how the state, which these events have changed, stands to its snapshot now."""
+        self._ahead += len(events)
+        self._ahead_bytes += sum([len(event.delivery.data) for event in events])
+        if carries_state(run, events[-1].delivery):
+            self._state, self._current = SAVED, False
+        elif self._state in NOT_DUE:
+            self._state = self._needed(run)
+
+    def _needed(self, run: Run) -> ActorState:
+        lasting = self._deps.store.history.keeps_all
+        return UNSAVED if needs_snapshot(run, self._ahead, self._ahead_bytes, lasting=lasting) else IN_LOG
 
     async def _without_run(self, events: list[PendingEvent], archived: int = 0) -> None:
         """Deal with events of a run that is not there: the first `archived` of them say that the archive has it. What
@@ -258,10 +278,12 @@ class RunActor:
         if run is None or self._state is SAVED:
             self._state = SAVED
             self._handled()
-        elif run.ended or self._state is not UNSAVED:
+        elif self._state in TURN_DUE or run.ended:
             await self._save(run)
         else:
             self._deps.snapshots.add(self.run_id)
+            if self._state is IN_LOG:
+                self._handled()
         self._failures = 0
         if (run is None or run.ended) and not self._pending and not self._unsaved:
             self._deps.leave(self)
@@ -282,9 +304,12 @@ class RunActor:
                 return
         except TooLarge as error:  # the log has everything; reading the run just takes longer
             log.warning("snapshot_too_large", run_id=self.run_id, error=str(error))
-        self._state = SAVED
-        self.asleep = (asleep_until(run) or 0.0) > self._deps.clock.now() + ACTOR_IDLE_S
+        self._state, self._ahead, self._ahead_bytes = SAVED, 0, 0
+        self._look_asleep(run)
         self._handled()
+
+    def _look_asleep(self, run: Run) -> None:
+        self.asleep = (asleep_until(run) or 0.0) > self._deps.clock.now() + ACTOR_IDLE_S
 
     async def _settle_conflict(self, body: bytes) -> bool:
         """Someone wrote before us. Returns True if it was this actor, whose answer got lost; else the state comes from
@@ -294,30 +319,36 @@ class RunActor:
             self._revision, self._current = entry.revision, True
             return True
         log.warning("snapshot_conflict", run_id=self.run_id, revision=self._revision)
-        await self._resume(await self._load(), time.monotonic(), True)
-        if self._state is SAVED:
+        await self._resume(await self._load(self.queue.start), time.monotonic(), True)
+        if self._state in NOT_DUE:
             self._handled()
         else:
             self._state = SAVE_DUE
         return False
 
     def _handled(self) -> None:
-        """The snapshot covers every event that was carried out."""
+        """Every event that was carried out is handled: the snapshot covers it, or none is needed."""
         handled, self._unsaved = self._unsaved, []
         for event in handled:
             event.handled = True
         if handled:
             observe(self._deps.metrics.commit, handled)
 
-    async def _open(self, events: list[PendingEvent]) -> bool:
-        """Get the run's definition and state; False when nothing was ever started under this id."""
+    async def _open(self, events: list[PendingEvent], *, upgraded: bool) -> bool:
+        """Get the run's definition and state; False when nothing was ever started under this id. With `upgraded`, an
+        older version may have left earlier events to this one."""
         self._check_owned()
-        if events and not events[0].redelivered:
+        if events and not events[0].redelivered and not upgraded:
             self._workflow = await workflow_of_new(self._deps.store, self.run_id, events[0].delivery)
-        if self._workflow is not None:
+        if self._workflow is not None and not upgraded:
             return True
         repeat = not events or any(event.redelivered for event in events)
-        loaded = await self._load(() if repeat else self.queue.current)
+        if upgraded:
+            loaded = await self._load(0)
+        elif repeat:
+            loaded = await self._load(self.queue.start)
+        else:
+            loaded = await self._load(events[0].delivery.seq, self.queue.current)
         self.queue.current.discard(loaded.revision)
         self._removed = loaded.removed
         if loaded.workflow is None:
@@ -333,11 +364,11 @@ class RunActor:
         if not self.queue.owned:
             raise LeaseLost("the partition has another owner")
 
-    async def _load(self, current: Container[int] = ()) -> LoadedRun:
+    async def _load(self, handled_before: int, current: Container[int] = ()) -> LoadedRun:
         """Read the run from the store. A bounded number are read at once: thousands together would all be late."""
         async with self._deps.loads:
-            store, count = self._deps.store, self._count
-            return await load(store, self.run_id, on_fold=count, current=current, by_index=False)
+            owner = Owner(handled_before, self._count)
+            return await load(self._deps.store, self.run_id, owner=owner, current=current, by_index=False)
 
     async def _resume(self, loaded: LoadedRun, since: float, repeat: bool) -> None:
         """Take over the state of the log and carry out what may not have been carried out.
@@ -346,14 +377,16 @@ class RunActor:
         younger than its last acknowledgement. Without it, every timer is in this shard's memory or the broker's
         already.
         """
-        if self._unsaved and 0 < loaded.last_seq < self._unsaved[-1].delivery.seq:  # a leader that is behind its copies
+        if self.queue.start <= self._carried_out and 0 < loaded.last_seq < self._carried_out:
+            # a leader that is behind its copies
             raise Unavailable("the log was read before it had all that this run was advanced by")
         self.run, self._workflow, self._revision = loaded.run, loaded.workflow, loaded.revision
+        self._ahead, self._ahead_bytes = loaded.beyond, loaded.beyond_bytes
         self._current = loaded.revision > 0 and not loaded.beyond
-        if not loaded.beyond:
+        if not loaded.beyond or self.run is None:
             self._state = SAVED
         elif self._state is not RELOAD_DUE:
-            self._state = UNSAVED
+            self._state = self._needed(self.run)
         if self.run is None or self._workflow is None:
             return
         due = [*loaded.due, *live_timers(self.run)] if repeat else list(loaded.due)

@@ -24,8 +24,11 @@ from penstock.config.logging import get_logger
 from penstock.config.process.background import start
 from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.errors import Conflict, PenstockError
+from penstock.engine.run.advance import advance
+from penstock.engine.run.events import Event, Malformed, Record, WorkflowScheduled, WorkflowStarted, decode
 from penstock.engine.run.execution.cancelling import WITHDRAWN, given_up, may_be_undone
 from penstock.engine.run.state import Run, RunStatus, from_snapshot
+from penstock.engine.run.workflow import Workflow
 
 FRESH_S = 1.0  # a state that was read is asked again so long: a step may log thousands of lines
 READ_MAX = 256  # states that are kept for that time
@@ -114,6 +117,27 @@ class WantedTasks:
                 return
             del self._read[run_id]
 
+    async def _folded(self, run_id: str, run: Run | None) -> Run | None:
+        """The run as its history says: a short one has no snapshot."""
+        workflow: Workflow | None = None
+        for stored in await self._store.history.read(run_id, run.seq if run else 0):
+            try:
+                record = Record(stored.seq, stored.at, decode(stored.data))
+            except Malformed:
+                continue
+            if workflow is None:
+                workflow = await self._workflow(run, record.event)
+            if workflow is not None:
+                run, _ = advance(workflow, run, record)
+        return run
+
+    async def _workflow(self, run: Run | None, first: Event) -> Workflow | None:
+        if run is not None:
+            return await self._store.definitions.load(run.workflow_id, run.digest)
+        if isinstance(first, WorkflowStarted | WorkflowScheduled):
+            return await self._store.definitions.load(first.payload.workflow, first.payload.digest)
+        return None
+
     async def _load(self, run_id: str) -> Run | None:
         try:
             last = await self._store.history.last(run_id)
@@ -121,6 +145,6 @@ class WantedTasks:
             if state is not None:
                 return replace(from_snapshot(state), status=RunStatus.COMPLETED)
             entry = await self._store.runs.get(run_id)
-            return None if entry is None else from_snapshot(entry.value)
+            return await self._folded(run_id, None if entry is None else from_snapshot(entry.value))
         except (PenstockError, msgspec.MsgspecError):
             return None

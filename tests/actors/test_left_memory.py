@@ -11,6 +11,7 @@ import pytest
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import shard as shards
+from penstock.actors.runs import snapshot_need
 from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.shared.mailbox import PartitionQueue
 from penstock.broker import names
@@ -29,6 +30,7 @@ async def shard(store: Store, broker_settings: BrokerSettings, monkeypatch: pyte
     """A shard whose runs are saved and leave memory as soon as nothing happens to them."""
     for name in ("SNAPSHOT_AFTER_S", "ACTOR_IDLE_S", "SWEEP_S"):
         monkeypatch.setattr(shards, name, 0.0)
+    monkeypatch.setattr(snapshot_need, "EVENTS_MIN", 0)
     async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as opened:
         yield opened
 
@@ -137,16 +139,19 @@ async def test_a_partition_that_comes_back_begins_with_reads(store: Store, shard
     await until_true(lambda: run_id in read)
 
 
+@pytest.mark.parametrize("with_snapshots", [True, False])
 async def test_a_run_that_sleeps_for_long_leaves_memory_at_once_and_no_other_does(
-    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch, *, with_snapshots: bool
 ) -> None:
     monkeypatch.setattr(shards, "SNAPSHOT_AFTER_S", 0.0)
     monkeypatch.setattr(shards, "SWEEP_S", float("inf"))  # no sweep is needed for it
+    if with_snapshots:
+        monkeypatch.setattr(snapshot_need, "EVENTS_MIN", 0)
     async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as shard:
         waits = await start(store, chain("waits"))
         naps, sleeps = [await start(store, sleeping(f"for-{duration}", duration)) for duration in ("25s", "1h")]
-        await until_true(lambda: saved(shard, waits) and saved(shard, naps))
-        await until_true(lambda: len(current(shard, sleeps)) == 1)
+        await until_true(lambda: rests(shard, waits) and rests(shard, naps) and sleeps not in shard.actors)
+        assert with_snapshots is (len(current(shard, sleeps)) == 1)
         shard._passivate(time.monotonic())
         assert {waits, naps} == shard.actors.keys() & {waits, naps, sleeps}
 
@@ -155,6 +160,6 @@ def sleeping(name: str, duration: str) -> dict[str, object]:
     return {"name": name, "steps": [{"id": "s", "type": "sleep", "config": {"duration": duration}}]}
 
 
-def saved(shard: Shard, run_id: str) -> bool:
+def rests(shard: Shard, run_id: str) -> bool:
     actor = shard.actors.get(run_id)
-    return actor is not None and actor.idle and actor.current_revision > 0
+    return actor is not None and actor.run is not None and actor.idle and not len(shard.snapshots)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs import snapshot_need
 from penstock.actors.runs.loading import load
 from penstock.broker import names
 from penstock.broker.store import Store
@@ -13,7 +16,10 @@ from tests.support.waiting import until
 from tests.support.world import chain, echo, ended, start
 
 
-async def test_a_run_whose_snapshot_was_lost_is_shown_and_goes_on(store: Store) -> None:
+async def test_a_run_whose_snapshot_was_lost_is_shown_and_goes_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_need, "EVENTS_MIN", 0)
     document = chain("lost", 2)
     async with open_shard(store, new_member("shard")):
         done = await start(store, {**document, "name": "done", "steps": document["steps"][:1], "timeout": "1h"})

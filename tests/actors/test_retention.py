@@ -20,8 +20,9 @@ from penstock.actors.maintenance import retention, rounds
 from penstock.actors.maintenance.retention import remove_leftovers, remove_old_runs
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs import snapshot_need
 from penstock.actors.runs.loading import load, load_many
-from penstock.broker import record_keys
+from penstock.broker import names, record_keys
 from penstock.broker.store import Store, open_store
 from penstock.config.process import background
 from penstock.config.settings import BrokerSettings
@@ -135,16 +136,21 @@ async def test_checkpoints_and_bindings_go_with_the_end_of_their_run(store: Stor
     assert (await load(store, done)).run is not None
 
 
-async def test_of_a_parked_run_only_the_snapshot_is_read(
-    store: Store, index: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("with_snapshot", [True, False])
+async def test_of_a_parked_run_only_the_snapshot_or_the_last_event_is_read(
+    store: Store, index: Path, monkeypatch: pytest.MonkeyPatch, *, with_snapshot: bool
 ) -> None:
+    if with_snapshot:
+        monkeypatch.setattr(snapshot_need, "EVENTS_MIN", 0)
     parked = await start(store, chain("stays", 1))
     await store.checkpoints.put(record_keys.step_key(parked, "s0"), b"1")
 
-    async def saved() -> bool:
-        return await store.runs.get(parked) is not None
+    async def is_parked() -> bool:
+        written = await store.runs.get(parked) is not None
+        task = await store.reader.one(names.TASKS, names.task_subject("stays.echo", parked))
+        return written is with_snapshot and task is not None
 
-    await until(saved)
+    await until(is_parked)
     loaded = list[str]()
 
     async def load_many(_: Store, run_ids: Sequence[str]) -> list[Run]:
