@@ -14,6 +14,14 @@ def rfc3339(at: float) -> str:
     return _text(datetime.fromtimestamp(at, UTC))
 
 
+def is_utc(text: str) -> bool:
+    """Whether the text is an RFC 3339 instant in UTC, with `Z`."""
+    try:
+        return _is_utc(text) is not None and datetime.fromisoformat(text) is not None  # raises for no date or time
+    except ValueError:
+        return False
+
+
 def utc(text: str, at: float) -> str:
     """The RFC 3339 instant `text` in UTC, with `Z`; unchanged if it is that already. Other text becomes `at` (s since
     the epoch).
@@ -21,8 +29,7 @@ def utc(text: str, at: float) -> str:
     A leap second (`:60`) is refused, because no clock of the service can show it.
     """
     try:
-        if _is_utc(text):
-            datetime.fromisoformat(text)  # raises for a date or a time of day that does not exist
+        if is_utc(text):
             return text
         if _is_rfc3339(text):
             return _text(datetime.fromisoformat(text.upper()).astimezone(UTC))

@@ -58,6 +58,7 @@ from penstock.engine.run.execution.compensation import announced, compensate, fa
 from penstock.engine.run.execution.deliveries import ANSWERS, both, in_time, start_in
 from penstock.engine.run.execution.ending import end
 from penstock.engine.run.execution.failure_runs import failure_run
+from penstock.engine.run.execution.short_steps import short_step
 from penstock.engine.run.execution.steps import (
     all_done,
     is_ready,
@@ -98,7 +99,8 @@ def advance(workflow: Workflow, run: Run | None, record: Record) -> tuple[Run | 
     if record.seq <= run.seq:
         return run, []
     if type(event) in ANSWERS and event.started_at is not None:  # type: ignore[union-attr]
-        return _begun_and_answered(workflow, run, record)
+        short = short_step(workflow, run, record, event) if type(event) is StepCompleted else None
+        return short or _begun_and_answered(workflow, run, record)
     return _of_known(workflow, run, record)
 
 
