@@ -76,10 +76,20 @@ from penstock.engine.run.state import Run, RunStatus
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
 
+PLAIN_MAX = 16  # messages that may be sent beyond what is without an answer already
 SENT_AT_ONCE = 256  # commands of one run, before others have their turn
+LOOKS = (WithdrawTask, WithdrawSticky, CancelTask)
 HEAVY_AT_ONCE = 4  # messages with large payloads that are read, joined and not stored yet
 
 log = get_logger()
+
+
+def _is_plain(command: Command) -> bool:
+    """Whether the command is one message, for which nothing is read or looked for: a task for any worker, or the end of
+    the run, which is its last command."""
+    if isinstance(command, DispatchTask):
+        return command.worker is None and not command.again and is_light(command.input)
+    return is_completion(command)
 
 
 class Effects:
@@ -107,9 +117,12 @@ class Effects:
         """
         self._lease.check()
         workflow = expanded(workflow, run)
-        publisher, outputs = self._store.publisher, Outputs(self._store.history, run.run_id, events)
+        publisher = self._store.publisher
         self._paused.forget(run.run_id)
         try:
+            if len(commands) <= PLAIN_MAX and all(map(_is_plain, commands)) and not publisher.full:
+                return await stored([self._send_plain(workflow, run, command) for command in commands])
+            outputs = Outputs(self._store.history, run.run_id, events)
             for command in commands:
                 if isinstance(command, DeadLetterTask):  # readable before the event that fails the run
                     await self._dead_letter(workflow, run, command, outputs)
@@ -122,7 +135,7 @@ class Effects:
                 elif not number % SENT_AT_ONCE:
                     await asyncio.sleep(0)
                     self._lease.check()
-                if isinstance(command, WithdrawTask | WithdrawSticky | CancelTask) or self._paused.looks(run, command):
+                if isinstance(command, LOOKS) or self._paused.looks(run, command):
                     await stored(answers)  # it looks for what is stored, and an earlier command may have sent one
                     self._lease.check()
                 if number == len(commands) and is_completion(command):
@@ -142,6 +155,14 @@ class Effects:
             await self._send_end(workflow, run, failed)
         except PenstockError as error:  # the removal of a message, for example: the fault is the broker's
             raise Unavailable(f"the broker refuses what the run needs: {error}") from error
+
+    def _send_plain(self, workflow: Workflow, run: Run, command: Command) -> asyncio.Future[bytes]:
+        """Send a command that `_is_plain`."""
+        reached("shard.command_sent")
+        if isinstance(command, DispatchTask):
+            return self._store.tasks.send(run.run_id, run.workflow_id, command, self._trace(run, command))
+        assert is_completion(command)
+        return self._send_completion(workflow, run, command.event)
 
     async def _send(
         self, workflow: Workflow, run: Run, command: Command, since: float, outputs: Outputs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from penstock.actors.runs.shared.mailbox import PendingEvent
 from penstock.broker.nats.headers import into_empty
-from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store
 from penstock.config.limits import SCHEDULE_AHEAD_MIN_S, SNAPSHOT_AFTER_S
 from penstock.engine.definition.identifiers import is_run_id
@@ -17,13 +17,14 @@ from penstock.engine.run.workflow import Workflow
 YOUNG_S = SNAPSHOT_AFTER_S  # less than the broker's 5 s window for repeated message ids: see workflow_of_new
 
 
-async def workflow_of_new(store: Store, run_id: str, first: Delivery) -> Workflow | None:
+async def workflow_of_new(store: Store, run_id: str, pending: PendingEvent) -> Workflow | None:
     """The definition of a run that this first event of its history begins; None if the run has to be read.
 
     Only the first delivery of an event counts whose time-ordered run id was made just before it was stored. The broker
     refuses a repeat of the start within that time; a later one comes with an id that is not young any more. Any id will
     do for a start that the broker stores only into an empty history: that of a child, and one with an idempotency key.
     """
+    first = pending.delivery
     try:
         event = decode(first.data)
     except Malformed:
@@ -32,7 +33,7 @@ async def workflow_of_new(store: Store, run_id: str, first: Delivery) -> Workflo
         return None
     if not (into_empty(first.headers) or _is_first(event, first.at)):
         return None
-    started = event.payload
+    started, pending.event = event.payload, event
     try:
         return store.definitions.compiled(started.digest) or await store.definitions.load(
             started.workflow, started.digest

@@ -251,7 +251,7 @@ class RunActor:
             if is_archive_mark(delivery.data):
                 continue
             try:
-                event = event_of(self.run_id, delivery.data)
+                event = pending.event or event_of(self.run_id, delivery.data)
             except Malformed as error:
                 self._dead_letter(pending, str(error))
                 continue
@@ -339,7 +339,7 @@ class RunActor:
         older version may have left earlier events to this one."""
         self._check_owned()
         if events and not events[0].redelivered and not upgraded:
-            self._workflow = await workflow_of_new(self._deps.store, self.run_id, events[0].delivery)
+            self._workflow = await workflow_of_new(self._deps.store, self.run_id, events[0])
         if self._workflow is not None and not upgraded:
             return True
         repeat = not events or any(event.redelivered for event in events)

@@ -57,7 +57,7 @@ class ProgressBoard:
             self._broker.on_reconnect.remove(self._read)
             await self._broker.client.stop_receiving(subscription)
 
-    async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+    def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         self._note(subject.decode(), data, time.monotonic())
 
     async def _read(self) -> None:

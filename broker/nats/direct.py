@@ -215,7 +215,7 @@ class DirectReader:
         finally:
             del self._waiting[answers.key]
 
-    async def _answered(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+    def _answered(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         answers = self._waiting.get(subject[self._cut :])
         if answers is None or answers.done.done():
             return

@@ -187,7 +187,7 @@ class Publisher:
             size = message_bytes(sent.data, sent.headers)
             sent.future.set_exception(TooLarge(f"a message of {size} bytes is larger than the broker accepts"))
 
-    async def _answered(self, subject: bytes, _reply: bytes, data: bytes, _headers: bytes) -> None:
+    def _answered(self, subject: bytes, _reply: bytes, data: bytes, _headers: bytes) -> None:
         if not data:  # no stream stores the subject at this moment: the sweep sends again
             return
         key = subject[self._cut :].decode()

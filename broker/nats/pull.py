@@ -194,15 +194,14 @@ class Pull:
         self._left += request["batch"]
         await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
 
-    async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+    def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> Awaitable[None] | None:
         self._last_message_at = time.monotonic()
         if reply:
             self._left -= 1
             self._take(Delivery(self._broker, subject.decode(), reply.decode(), data, headers))
         else:
             self._status(headers)
-        if self._left <= self._batch // 2:
-            await self.top_up()
+        return self.top_up() if self._left <= self._batch // 2 else None
 
     def _status(self, headers: bytes) -> None:
         """Handle a line such as `NATS/1.0 408 Request Timeout`, with the number of messages that the request still

@@ -125,7 +125,7 @@ class Tail:
             self._counted(count)
         return at
 
-    async def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+    def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         """Called for what `_take` leaves: messages without headers, those that came in pieces, and what is none."""
         if reply:
             self._last = subject, reply
@@ -135,7 +135,7 @@ class Tail:
         elif headers[9:12] in (b"404", b"408") or b"MaxBytes" in headers:
             self._done.set()
         elif not headers[13:].startswith(b"Batch Completed"):  # which comes after the last message that was asked for
-            await self._give_up()
+            self._lost()
 
     def _counted(self, count: int) -> None:
         self._count = count
@@ -143,6 +143,9 @@ class Tail:
             self._done.set()
 
     async def _give_up(self) -> None:
+        self._lost()
+
+    def _lost(self) -> None:
         self._wanted = -1
         self._done.set()
 

@@ -51,9 +51,9 @@ async def test_a_write_whose_answer_was_lost_does_not_conflict_with_itself(
 ) -> None:
     answered, lost = Publisher._answered, list[bytes]()
 
-    async def lose_the_first(self: Publisher, subject: bytes, *rest: bytes) -> None:
+    def lose_the_first(self: Publisher, subject: bytes, *rest: bytes) -> None:
         if subject in lost:
-            await answered(self, subject, *rest)
+            answered(self, subject, *rest)
         lost.append(subject)
 
     monkeypatch.setattr(Publisher, "_answered", lose_the_first)

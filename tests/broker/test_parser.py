@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import nats.errors
@@ -12,19 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.broker import names
-from penstock.broker.nats.client import LINE_MAX, QuickParser, ReceiveMany
+from penstock.broker.nats.client import LINE_MAX, QuickParser, Receive, ReceiveMany
 from penstock.broker.store import Store
 
 HEAD = b"NATS/1.0\r\nOwner-Seq: 7\r\n\r\n"
-BODIES = st.binary(max_size=40) | st.sampled_from([b"", b"\r\n", b"HMSG a 1 2 3\r\n", b"MSG b 1 5\r\nPING\r\n"])
+BODIES = st.binary(max_size=40) | st.sampled_from(
+    [b"", b"wait", b"\r\n", b"HMSG a 1 2 3\r\n", b"MSG b 1 5\r\nPING\r\n"]
+)
 MESSAGES = st.tuples(st.sampled_from([b"", b"reply.1"]), st.sampled_from([b"", HEAD]), BODIES)
 
 
 class Told:
     """What a client is told, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, receivers: Sequence[int] = ()) -> None:
         self.takers: dict[bytes, ReceiveMany] = {}
+        self.receivers: dict[int, Receive] = {sid: partial(self._receive, sid) for sid in receivers}
         self.heard: list[object] = []
         self.on_message: Callable[[], None] = lambda: None
 
@@ -34,6 +38,12 @@ class Told:
 
     async def _process_error(self, error: Exception) -> None:
         self.heard.append(error)
+
+    def _receive(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> Awaitable[None] | None:
+        if data == b"wait":
+            return self._process_msg(sid, subject, reply, data, headers)
+        self.heard.append((sid, subject, reply, data, headers))
+        return None
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         self.heard.append((sid, subject, reply, data, headers))
@@ -67,12 +77,14 @@ async def parsed(told: Told, *reads: bytes) -> list[object]:
 
 
 @settings(max_examples=200)
-@given(st.lists(MESSAGES, max_size=6), st.lists(st.integers(0, 400), max_size=6))
-def test_messages_come_whole_wherever_they_are_cut(given: list[tuple[bytes, bytes, bytes]], cuts: list[int]) -> None:
+@given(st.lists(MESSAGES, max_size=6), st.lists(st.integers(0, 400), max_size=6), st.sampled_from([(), (3,)]))
+def test_messages_come_whole_wherever_they_are_cut(
+    given: list[tuple[bytes, bytes, bytes]], cuts: list[int], receivers: Sequence[int]
+) -> None:
     wire = b"PING\r\n".join(message(*one) for one in given)
     places = [0, *sorted(min(cut, len(wire)) for cut in cuts), len(wire)]
     reads = [wire[begin:end] for begin, end in pairwise(places)]
-    heard = [one for one in asyncio.run(parsed(Told(), *reads)) if one != "ping"]
+    heard = [one for one in asyncio.run(parsed(Told(receivers), *reads)) if one != "ping"]
     assert [(3, b"subject", reply, body, headers) for reply, headers, body in given] == heard
 
 

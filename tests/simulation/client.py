@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_PAYLOAD = 8 << 20
 FLUSH_S_MAX = 10.0
 
-Receive = Callable[[bytes, bytes, bytes, bytes], Awaitable[None]]
+Receive = Callable[[bytes, bytes, bytes, bytes], Awaitable[None] | None]
 Item = tuple[bytes, bytes, bytes, bytes]
 Callback = Callable[[], Awaitable[None]]
 
@@ -231,8 +231,10 @@ class Client:
             self.server.loop.spawn(self.life, self.on_reconnected())  # type: ignore[arg-type]
 
 
-def _at_once(receiving: Awaitable[None]) -> None:
+def _at_once(receiving: Awaitable[None] | None) -> None:
     """The reading loop does not wait for who receives."""
+    if receiving is None:
+        return
     try:
         receiving.send(None)  # type: ignore[attr-defined]
     except (StopIteration, asyncio.CancelledError):  # the latter: the process died over it

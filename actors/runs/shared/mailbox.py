@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from penstock.actors.runs.shared.revisions import Revisions
 from penstock.broker.nats.pull import Delivery, Pull
 from penstock.config.limits import MIB
+from penstock.engine.run.events import Event
 from penstock.telemetry.meters import Histogram
 
 BACKLOG_EVENTS_MAX = 20_000  # beyond it the broker keeps the rest
@@ -23,13 +24,15 @@ class PendingEvent:
     """One delivered history event that is not acknowledged yet.
 
     `received` is this process's monotonic time. `redelivered`: another owner, or an earlier life of this one, may have
-    seen the event. `handled`: a snapshot covers it.
+    seen the event. `handled`: it was carried out, and a snapshot covers it where the run needs one. `event` is what it
+    says, if somebody has decoded it before the run is advanced.
     """
 
-    __slots__ = ("delivery", "handled", "received", "redelivered")
+    __slots__ = ("delivery", "event", "handled", "received", "redelivered")
 
     def __init__(self, delivery: Delivery, received: float, redelivered: bool) -> None:
         self.delivery, self.received, self.redelivered, self.handled = delivery, received, redelivered, False
+        self.event: Event | None = None
 
 
 class Backlog:
@@ -51,7 +54,7 @@ class Backlog:
         self.events -= len(events)
         for event in events:
             self.bytes -= len(event.delivery.data)
-            event.delivery.data = b""
+            event.delivery.data, event.event = b"", None
 
 
 class PartitionQueue:
