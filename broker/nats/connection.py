@@ -14,7 +14,7 @@ import orjson
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from penstock.broker.nats.client import QuickClient, message_bytes, publish_command
+from penstock.broker.nats.client import QuickClient, message_bytes
 from penstock.broker.nats.credentials import credentials, needs_tls
 from penstock.broker.nats.errors import NOT_THERE, ApiError, Within, translated
 from penstock.config.keys import hide_passwords
@@ -107,10 +107,9 @@ class Broker:
             raise Unavailable(f"broker: {error}") from error
 
     def publish_later(self, subject: str, data: bytes) -> None:
-        """Write one message with the next one that is written, or a moment later, without waiting for an answer."""
-        command = publish_command(subject, "", data, {})
-        assert command is not None, "a subject that the broker made"
-        self.client.write_later(command)
+        """Write one message with the next one that is written, or a moment later, without waiting for an answer. The
+        subject is one that the broker has made."""
+        self.client.write_later(b"PUB %b %d\r\n%b\r\n" % (subject.encode(), len(data), data))
 
     async def flush(self) -> None:
         """Return when the broker has read all that was published before."""

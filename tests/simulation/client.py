@@ -195,7 +195,7 @@ class Client:
             if found is None:
                 continue
             if found.receive is not None:
-                _at_once(found.receive(subject or inbox.encode(), reply, data, headers))
+                _at_once(found.receive, subject or inbox.encode(), reply, data, headers)
             elif found.cb is not None:
                 told = Told(subject.decode() or inbox, reply.decode(), data)
                 asyncio.get_running_loop().create_task(found.cb(told))  # type: ignore[arg-type]
@@ -231,11 +231,12 @@ class Client:
             self.server.loop.spawn(self.life, self.on_reconnected())  # type: ignore[arg-type]
 
 
-def _at_once(receiving: Awaitable[None] | None) -> None:
+def _at_once(receive: Receive, *message: bytes) -> None:
     """The reading loop does not wait for who receives."""
-    if receiving is None:
-        return
     try:
+        receiving = receive(*message)
+        if receiving is None:
+            return
         receiving.send(None)  # type: ignore[attr-defined]
     except (StopIteration, asyncio.CancelledError):  # the latter: the process died over it
         return
