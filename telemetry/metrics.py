@@ -104,7 +104,7 @@ METRICS: Mapping[str, Metric] = {
         Metric(
             "penstock_event_commit_seconds",
             "histogram",
-            "From an event's receipt until a snapshot covers it; up to 3 s by design while a run goes on.",
+            "From an event's receipt until it is handled: carried out, and covered by a snapshot if the run needs one.",
             bounds=LATENCY_S,
         ),
         Metric(
@@ -116,7 +116,7 @@ METRICS: Mapping[str, Metric] = {
         Metric("penstock_publishes_in_flight", "gauge", "Messages that the broker has not acknowledged yet."),
         Metric("penstock_actors", "gauge", "Runs in memory."),
         Metric("penstock_mailbox_events", "gauge", "Events that wait in mailboxes of runs."),
-        Metric("penstock_unsaved_runs", "gauge", "Runs whose state is ahead of their snapshot."),
+        Metric("penstock_unsaved_runs", "gauge", "Runs that changed in the last 3 s, or whose snapshot is due."),
         Metric("penstock_timers", "gauge", "Timers in memory; older ones are the broker's."),
         Metric(
             "penstock_limit_holders",

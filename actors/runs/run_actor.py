@@ -1,7 +1,7 @@
 """The actor of one run: it alone changes the run's state, by folding the run's history in order.
 
 One turn: take all pending events, decode them, advance the run, and carry out the commands. With that the events are
-handled. Those of a run that needs a snapshot (snapshot_need.py) are handled when it covers them: it follows within
+handled. Those of a run that needs a snapshot (actor_state.py) are handled when it covers them: it follows within
 SNAPSHOT_AFTER_S, at once when the run has ended. A crash between any two of these lines repeats them: the broker
 delivers the events again, and repeats are stopped by message ids or by the guards of `advance`.
 """
@@ -14,7 +14,17 @@ from collections.abc import Callable, Container
 
 from msgspec import Struct
 
-from penstock.actors.runs.actor_state import IN_LOG, NOT_DUE, RELOAD_DUE, SAVE_DUE, SAVED, TURN_DUE, UNSAVED, ActorState
+from penstock.actors.runs.actor_state import (
+    IN_LOG,
+    NOT_DUE,
+    RELOAD_DUE,
+    SAVE_DUE,
+    SAVED,
+    TURN_DUE,
+    UNSAVED,
+    ActorState,
+    needs_snapshot,
+)
 from penstock.actors.runs.dead_letters import EventDeadLetters, event_of, is_expected
 from penstock.actors.runs.effects import Effects
 from penstock.actors.runs.end_state import carries_state
@@ -27,9 +37,8 @@ from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, Pending
 from penstock.actors.runs.shared.run_metrics import RunMetrics
 from penstock.actors.runs.shared.snapshot_queue import SnapshotQueue
 from penstock.actors.runs.shared.turn_queue import TurnQueue
-from penstock.actors.runs.snapshot_need import needs_snapshot
+from penstock.actors.runs.shared.upgrade_checks import UPGRADE_TIMER, is_upgrade_check
 from penstock.actors.runs.timers import Timers
-from penstock.actors.runs.upgrade_checks import UPGRADE_TIMER, is_upgrade_check
 from penstock.broker.archive.archived_runs import is_archive_mark
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.store import Store

@@ -55,10 +55,9 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.execution.cancelling import begun_in_vain
 from penstock.engine.run.execution.compensation import announced, compensate, fail, has_work, is_end, waited_out
-from penstock.engine.run.execution.deliveries import ANSWERS, both, in_time, start_in
+from penstock.engine.run.execution.deliveries import ANSWERS, both, in_time, short_step, start_in
 from penstock.engine.run.execution.ending import end
 from penstock.engine.run.execution.failure_runs import failure_run
-from penstock.engine.run.execution.short_steps import short_step
 from penstock.engine.run.execution.steps import (
     all_done,
     is_ready,

@@ -10,8 +10,8 @@ import pytest
 
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs import actor_state
 from penstock.actors.runs import shard as shards
-from penstock.actors.runs import snapshot_need
 from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.shared.mailbox import PartitionQueue
 from penstock.broker import names
@@ -30,7 +30,7 @@ async def shard(store: Store, broker_settings: BrokerSettings, monkeypatch: pyte
     """A shard whose runs are saved and leave memory as soon as nothing happens to them."""
     for name in ("SNAPSHOT_AFTER_S", "ACTOR_IDLE_S", "SWEEP_S"):
         monkeypatch.setattr(shards, name, 0.0)
-    monkeypatch.setattr(snapshot_need, "EVENTS_MIN", 0)
+    monkeypatch.setattr(actor_state, "EVENTS_MIN", 0)
     async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as opened:
         yield opened
 
@@ -146,7 +146,7 @@ async def test_a_run_that_sleeps_for_long_leaves_memory_at_once_and_no_other_doe
     monkeypatch.setattr(shards, "SNAPSHOT_AFTER_S", 0.0)
     monkeypatch.setattr(shards, "SWEEP_S", float("inf"))  # no sweep is needed for it
     if with_snapshots:
-        monkeypatch.setattr(snapshot_need, "EVENTS_MIN", 0)
+        monkeypatch.setattr(actor_state, "EVENTS_MIN", 0)
     async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as shard:
         waits = await start(store, chain("waits"))
         naps, sleeps = [await start(store, sleeping(f"for-{duration}", duration)) for duration in ("25s", "1h")]

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
-from penstock.actors.runs import snapshot_need
+from penstock.actors.runs import actor_state
 from penstock.actors.runs.loading import load
 from penstock.broker import names
 from penstock.broker.store import Store
@@ -19,7 +19,7 @@ from tests.support.world import chain, echo, ended, start
 async def test_a_run_whose_snapshot_was_lost_is_shown_and_goes_on(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot_need, "EVENTS_MIN", 0)
+    monkeypatch.setattr(actor_state, "EVENTS_MIN", 0)
     document = chain("lost", 2)
     async with open_shard(store, new_member("shard")):
         done = await start(store, {**document, "name": "done", "steps": document["steps"][:1], "timeout": "1h"})

@@ -20,7 +20,7 @@ from penstock.actors.maintenance import retention, rounds
 from penstock.actors.maintenance.retention import remove_leftovers, remove_old_runs
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
-from penstock.actors.runs import snapshot_need
+from penstock.actors.runs import actor_state
 from penstock.actors.runs.loading import load, load_many
 from penstock.broker import names, record_keys
 from penstock.broker.store import Store, open_store
@@ -141,7 +141,7 @@ async def test_of_a_parked_run_only_the_snapshot_or_the_last_event_is_read(
     store: Store, index: Path, monkeypatch: pytest.MonkeyPatch, *, with_snapshot: bool
 ) -> None:
     if with_snapshot:
-        monkeypatch.setattr(snapshot_need, "EVENTS_MIN", 0)
+        monkeypatch.setattr(actor_state, "EVENTS_MIN", 0)
     parked = await start(store, chain("stays", 1))
     await store.checkpoints.put(record_keys.step_key(parked, "s0"), b"1")
 

@@ -14,7 +14,7 @@ from msgspec import Raw
 from penstock.actors.control import pausing, run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
-from penstock.actors.runs import snapshot_need
+from penstock.actors.runs import actor_state
 from penstock.broker import names
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.store import Store, open_store
@@ -51,7 +51,7 @@ async def until_queued(store: Store, run_id: str, *steps: str) -> None:
 @pytest.fixture(autouse=True)
 def saved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run has a snapshot: it shows that its shard has carried out everything."""
-    monkeypatch.setattr(snapshot_need, "EVENTS_MIN", 0)
+    monkeypatch.setattr(actor_state, "EVENTS_MIN", 0)
 
 
 async def until_saved(store: Store, run_id: str, *, paused: bool) -> Run:

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs import actor_state
 from penstock.actors.runs import shard as shards
-from penstock.actors.runs import snapshot_need
 from penstock.actors.runs.loading import Owner, load
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
@@ -96,7 +96,7 @@ async def test_who_takes_over_repeats_what_was_not_acknowledged_and_counts_nothi
 async def test_a_run_with_many_events_gets_a_snapshot_and_the_next_one_as_many_events_later(
     store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot_need, "EVENTS_MIN", 3)
+    monkeypatch.setattr(actor_state, "EVENTS_MIN", 3)
     run_id = await start(store, chain("many", 6))
     seqs = list[int]()
     for step_id in ("s0", "s1"):

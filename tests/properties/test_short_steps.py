@@ -19,7 +19,7 @@ from penstock.engine.run.events import (
     WorkflowStarted,
     WorkflowUnpaused,
 )
-from penstock.engine.run.execution.short_steps import short_step
+from penstock.engine.run.execution.deliveries import short_step
 from penstock.engine.run.state import Run, StepStatus
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339

@@ -2,5 +2,6 @@
 
 mailbox.py has the events that wait, snapshot_queue.py the runs whose snapshot is due, revisions.py a compact set of
 numbers, lease.py the right to write, broker_clock.py the broker's time; run_metrics.py counts what happens to runs,
-spans.py makes traces of it. Not here: what is done with any of it. Start reading at mailbox.py.
+spans.py makes traces of it; upgrade_checks.py has the timer of runs that wait for a newer version. Not here: what is
+done with any of it. Start reading at mailbox.py.
 """
