@@ -175,7 +175,7 @@ async def test_repeats_and_late_events_change_no_total(store: Store, shard: Shar
 async def test_events_that_find_their_run_out_of_memory_are_counted(store: Store, shard: Shard) -> None:
     run_id = await start(store, chain("away", 1))
     await until_true(lambda: run_id in shard.actors)
-    await until(lambda: store.runs.get(run_id))
+    await until(lambda: store.reader.last(names.TASKS, [names.task_subject("away.echo", run_id)]))
     await until_true(lambda: shard.actors[run_id].idle)
     del shard.actors[run_id]
     async with echo(store, "away.echo"):
