@@ -249,8 +249,11 @@ class QuickParser:
             elif takers and (taken := await self._taken(words, read, at)) > at:
                 at = taken
             else:
-                sid, head, size = _numbers(words)
-                stop = begin + size
+                try:
+                    head = int(words[-2]) if words[0] == WITH_HEADERS else 0
+                    sid, stop = int(words[2]), begin + int(words[-1])
+                except (IndexError, ValueError) as error:
+                    raise ProtocolError("nats: malformed MSG") from error
                 if stop + len(END) > len(read):
                     self._lacking = stop + len(END) - len(read)
                     return at
@@ -296,12 +299,3 @@ class QuickParser:
                 await self._client._process_info(orjson.loads(rest))
             case _:
                 raise ProtocolError("nats: unknown protocol")
-
-
-def _numbers(words: list[bytes]) -> tuple[int, int, int]:
-    """Of the line of a message: its subscription, the size of its headers, and that of all. Raises ProtocolError."""
-    try:
-        head = int(words[-2]) if words[0] == WITH_HEADERS else 0
-        return int(words[2]), head, int(words[-1])
-    except (IndexError, ValueError) as error:
-        raise ProtocolError("nats: malformed MSG") from error

@@ -133,6 +133,8 @@ def _folded(workflow: Workflow, run: Run, record: Record) -> Advance:
     match event:
         case StepStarted() | StepCompleted() if run.status is RunStatus.RUNNING:  # first, as most events are
             return _step_event(workflow, run, record, event)
+        case WorkflowCompleted() if run.status is RunStatus.RUNNING and all_done(workflow, run):
+            return end(workflow, run, record, RunStatus.COMPLETED, None)
         case WorkflowStarted() if run.status is RunStatus.SCHEDULED:
             return start(workflow, run, record)
         case WorkflowCancelled() if run.status in CANCELLABLE:
@@ -164,8 +166,6 @@ def _folded(workflow: Workflow, run: Run, record: Record) -> Advance:
             return _step_event(workflow, run, record, event)
         case TimerFired():
             return _timer_fired(workflow, run, record, event)
-        case WorkflowCompleted() if all_done(workflow, run):
-            return end(workflow, run, record, RunStatus.COMPLETED, None)
         case WorkflowFailed() if event.payload.resumes == run.resumes:
             failure = event.payload
             if has_work(workflow, run):
