@@ -217,6 +217,7 @@ class RunActor:
 
     def _changed(self, run: Run, events: list[PendingEvent]) -> None:
         """Note how the state, which these events have changed, stands to its snapshot now."""
+        self.asleep = False
         self._ahead += len(events)
         self._ahead_bytes += sum([len(event.delivery.data) for event in events])
         if carries_state(run, events[-1].delivery):
