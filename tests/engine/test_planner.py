@@ -340,3 +340,17 @@ def test_a_plan_that_comes_while_the_run_fails_is_not_checked() -> None:
     play.fail("b", kind="non_retriable")
 
     assert [] == only(ExpandPlan, play.complete("p", {"steps": [step("x")]}))
+
+
+@pytest.mark.parametrize("expands_before", [True, False])
+def test_a_planner_that_plans_in_a_pause_is_not_asked_again_when_the_run_goes_on(*, expands_before: bool) -> None:
+    play = played()
+    play.pause_run()
+    play.begin("p")
+    ordered = play.complete("p", {"steps": [step("x")]})
+    if expands_before:
+        play.carry_out(ordered)
+    after = play.unpause_run()
+    later = [] if expands_before else play.carry_out(ordered)
+
+    assert {"beside", "p.x"} == {command.step_id for command in only(DispatchTask, [*after, *later])}

@@ -41,6 +41,7 @@ from penstock.engine.run.events import (
 )
 from penstock.engine.run.execution.dispatch import begin_step, task_with
 from penstock.engine.run.execution.elements import with_step
+from penstock.engine.run.execution.fragments import awaits_check
 from penstock.engine.run.expansion import expanded
 from penstock.engine.run.holds import KeptDecision, RunPause
 from penstock.engine.run.items import ItemStatus
@@ -266,9 +267,15 @@ def _order_queued(workflow: Workflow, run: Run, record: Record, begun: Sequence[
     for step_id in begun:
         found, started = workflow.plan_of(step_id), run.find(step_id)
         waited_for = run.status is RunStatus.COMPENSATING and found is not None and found.handles is None
-        if found and started and started.status is StepStatus.RUNNING and not waited_for:
+        if found and started and _is_out(run, step_id, started) and not waited_for:
             commands.append(begin_step(record, found, started) if found.evaluates else task_with(run, found, started))
     return run, [_again(run, command) for command in commands]
+
+
+def _is_out(run: Run, step_id: str, step: StepState) -> bool:
+    """Whether a worker has the step's task. A planner that has answered runs until its fragment has ended."""
+    has_planned = awaits_check(run, step_id, step) or step_id in run.fragments
+    return step.status is StepStatus.RUNNING and not has_planned
 
 
 def _again(run: Run, command: Command) -> Command:
