@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Raw
 
+from penstock.actors.runs.actor_state import EVENTS_MIN
 from penstock.engine.definition.definitions import WorkflowDef, digest, from_json, to_json
 from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.workflow import Workflow
@@ -101,7 +102,7 @@ class Plan(NamedTuple):
     """`workflows` are numbers of the pool; `latency_s` is about the longest way of a message when nothing holds it up.
 
     `pace`: how many times as slowly as outside leases are renewed and shards look around; most of what a world costs is
-    that.
+    that. `snapshot_events`: after so many events a run has a snapshot; 0: after each.
     """
 
     seed: int
@@ -110,6 +111,7 @@ class Plan(NamedTuple):
     tick_s: float
     pace: float
     moves: tuple[Move, ...]
+    snapshot_events: int = 0
 
 
 def plan_of(seed: int) -> Plan:
@@ -135,7 +137,13 @@ def plan_of(seed: int) -> Plan:
     if any(one.act in moments.SLOW for one in troubles):
         pace = min(pace, 2.0)
     return Plan(
-        seed, workflows, latency_s, chance.choice((0.2, 0.5, 1.0)), pace, tuple(sorted([*starts, *wishes, *troubles]))
+        seed,
+        workflows,
+        latency_s,
+        chance.choice((0.2, 0.5, 1.0)),
+        pace,
+        tuple(sorted([*starts, *wishes, *troubles])),
+        EVENTS_MIN if seed % 2 else 0,
     )
 
 

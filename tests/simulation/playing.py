@@ -10,6 +10,7 @@ from types import ModuleType
 from msgspec import Struct
 
 from penstock.actors.ownership import membership, ownership
+from penstock.actors.runs import actor_state
 from penstock.actors.runs import shard as shard_module
 from penstock.actors.runs.limits import partition_limits
 from penstock.actors.runs.shared import lease
@@ -80,6 +81,7 @@ def _paces(plan: Plan) -> list[tuple[ModuleType, str, float]]:
         (checkpoints, "WAIT_CHECKPOINT_S", CHECKPOINT_S),
         (partition_limits, "LOG_MIN", LIMIT_LOG_MIN),
         (partition_limits, "LOG_PER_OPEN", 2),
+        (actor_state, "EVENTS_MIN", plan.snapshot_events),
     ]
 
 

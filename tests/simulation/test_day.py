@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from penstock.actors.runs.actor_state import EVENTS_MIN
 from penstock.broker.nats import publisher, pull
 from penstock.config import limits
 from penstock.engine.definition.definitions import digest, from_json, to_json
@@ -64,7 +65,7 @@ def _day(seed: int) -> Plan:
         Move(round(chance.uniform(0, DAY_S), 3), chance.choice(("crash", "restart", "disconnect")), 1, 4.0)
         for _ in range(CRASHES)
     ]
-    return Plan(seed, (0, 1, 2), 0.02, 5.0, SLOW, tuple(sorted([*starts, *crashes])))
+    return Plan(seed, (0, 1, 2), 0.02, 5.0, SLOW, tuple(sorted([*starts, *crashes])), EVENTS_MIN)
 
 
 @pytest.mark.timeout(600)
