@@ -6,7 +6,6 @@ A fork is safe here because the supervisor has one thread, and no event loop whi
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
@@ -34,7 +33,6 @@ class ForkedChild:
     ) -> None:
         """It calls `target`, and ends with it. `inherited` are the open files that it keeps besides its standard
         ones."""
-        gc.freeze()  # a collection in the child would write to the objects of this process, and so copy their pages
         self._process = multiprocessing.get_context("fork").Process(
             target=_begin, args=(name, os.getpid(), inherited, target, arguments), name=name
         )
