@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
@@ -39,7 +38,6 @@ from penstock.broker.store import Store, open_store
 from penstock.config.log_setup import configure
 from penstock.config.logging import get_logger
 from penstock.config.process.background import first_of, restarting
-from penstock.config.process.parent import end_with
 from penstock.config.settings import Settings
 from penstock.engine.errors import Conflict, Denied, Invalid, Unavailable
 
@@ -63,23 +61,23 @@ Loop = Callable[[], Coroutine[Any, Any, object]]
 log = get_logger()
 
 
-def run_shard(settings: Settings, number: int, engine: str, relay: Relay | None, parent: int) -> None:
+def run_shard(settings: Settings, number: int, engine: str, relay: Relay | None) -> None:
     """One shard of this engine: the actors of the runs in its partitions. With a `relay` it reports for the supervisor,
     too."""
     gc.set_threshold(*GC_THRESHOLD)
-    _main(settings, f"shard-{number}", parent, lambda stop: _shard(settings, number, engine, relay, stop))
+    _main(settings, f"shard-{number}", lambda stop: _shard(settings, number, engine, relay, stop))
 
 
-def run_services(settings: Settings, relay: Relay, triggers: bool, parent: int) -> None:
+def run_services(settings: Settings, relay: Relay, triggers: bool) -> None:
     """The run index's follower, retention, and triggers if asked for. Its priority is that of shards: it needs little,
     and at a lower one a busy machine leaves lists seconds behind."""
     gc.set_threshold(*GC_THRESHOLD)
-    _main(settings, "services", parent, lambda stop: _services(settings, relay, triggers, stop))
+    _main(settings, "services", lambda stop: _services(settings, relay, triggers, stop))
 
 
-def run_triggers(settings: Settings, parent: int) -> None:
+def run_triggers(settings: Settings) -> None:
     """The triggers alone, where no other services run."""
-    _main(settings, "triggers", parent, lambda stop: _triggers(settings, stop))
+    _main(settings, "triggers", lambda stop: _triggers(settings, stop))
 
 
 async def _shard(settings: Settings, number: int, engine: str, relay: Relay | None, stop: asyncio.Event) -> None:
@@ -170,10 +168,8 @@ async def _keep(stack: AsyncExitStack, loops: Mapping[str, Loop]) -> None:
         await stack.enter_async_context(restarting(loop, name=name))
 
 
-def _main(settings: Settings, name: str, parent: int, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    end_with(parent)
+def _main(settings: Settings, name: str, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     configure(settings.log, name)
-    os.setpgid(0, 0)  # Ctrl-C goes to the whole group; the supervisor decides the order
     reasons: list[str] = []
     try:
         uvloop.run(_until_stopped(work))

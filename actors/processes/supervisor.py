@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -72,6 +73,7 @@ class Supervisor:
         (s, or None)."""
         for number in STOPPING:
             signal.signal(number, self._stop)
+        gc.freeze()  # a collection in a forked child would write to all that was imported, and so copy its pages
         try:
             for child in self._children:
                 if not self._stopping:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from msgspec.structs import replace
 
@@ -81,6 +81,8 @@ SENT_AT_ONCE = 256  # commands of one run, before others have their turn
 LOOKS = (WithdrawTask, WithdrawSticky, CancelTask)
 HEAVY_AT_ONCE = 4  # messages with large payloads that are read, joined and not stored yet
 
+T = TypeVar("T")
+
 log = get_logger()
 
 
@@ -90,6 +92,11 @@ def _is_plain(command: Command) -> bool:
     if isinstance(command, DispatchTask):
         return command.worker is None and not command.again and is_light(command.input)
     return is_completion(command)
+
+
+def _sent(answer: T) -> T:
+    reached("shard.command_sent")
+    return answer
 
 
 class Effects:
@@ -141,10 +148,9 @@ class Effects:
                 if number == len(commands) and is_completion(command):
                     await stored(answers)  # who reads the state that the end carries looks for nothing before it
                     self._lease.check()
-                    answers = [self._send_completion(workflow, run, command.event)]
+                    answers = [_sent(self._send_completion(workflow, run, command.event))]
                 else:
-                    answers.append(await self._send(workflow, run, command, since, outputs))
-                reached("shard.command_sent")
+                    answers.append(_sent(await self._send(workflow, run, command, since, outputs)))
             await stored(answers)
         except (Unavailable, Conflict):
             raise
@@ -158,11 +164,10 @@ class Effects:
 
     def _send_plain(self, workflow: Workflow, run: Run, command: Command) -> asyncio.Future[bytes]:
         """Send a command that `_is_plain`."""
-        reached("shard.command_sent")
         if isinstance(command, DispatchTask):
-            return self._store.tasks.send(run.run_id, run.workflow_id, command, self._trace(run, command))
+            return _sent(self._store.tasks.send(run.run_id, run.workflow_id, command, self._trace(run, command)))
         assert is_completion(command)
-        return self._send_completion(workflow, run, command.event)
+        return _sent(self._send_completion(workflow, run, command.event))
 
     async def _send(
         self, workflow: Workflow, run: Run, command: Command, since: float, outputs: Outputs

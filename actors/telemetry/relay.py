@@ -39,6 +39,11 @@ class Relay:
         assert len(names) <= CHILDREN_MAX
         self.names = tuple(names)
 
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """The open files that the child needs which reads it."""
+        return self._reader.fileno(), self._writer.fileno()
+
     def restarted(self, name: str) -> None:
         """Count a restart of this child."""
         self._restarts[self.names.index(name)] += 1

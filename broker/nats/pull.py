@@ -94,6 +94,12 @@ def _numbers(reply: str) -> list[str]:
     return tokens[first : first + 5]
 
 
+def _now_ms() -> int:
+    """A whole number: the interpreter keeps the memory of a float for the next float, wherever it is. Those that many
+    pulls hold would stay scattered over all the memory of a burst, none of which could be returned."""
+    return int(time.monotonic() * 1000)
+
+
 class Pull:
     """The deliveries of one consumer, for as long as `open_pull` holds it.
 
@@ -123,7 +129,7 @@ class Pull:
         self._subscription: Subscription | None = None
         self._inbox = ""
         self._left = 0
-        self._last_message_at = time.monotonic()
+        self._last_message_ms = _now_ms()
         self._broken = self._closed = False
         self._renewing = asyncio.Lock()
 
@@ -173,7 +179,7 @@ class Pull:
             if self._closed:
                 await self._stop()
                 return
-            self._last_message_at, self._broken = time.monotonic(), False
+            self._last_message_ms, self._broken = _now_ms(), False
             await self.top_up()
 
     async def _stop(self) -> None:
@@ -195,7 +201,7 @@ class Pull:
         await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
 
     def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> Awaitable[None] | None:
-        self._last_message_at = time.monotonic()
+        self._last_message_ms = _now_ms()
         if reply:
             self._left -= 1
             self._take(Delivery(self._broker, subject.decode(), reply.decode(), data, headers))
@@ -208,7 +214,7 @@ class Pull:
         lacks."""
         status = headers[9:12]
         if status == b"503":
-            self._last_message_at = 0.0  # the consumer is unavailable: the watch requests again
+            self._last_message_ms = 0  # the consumer is unavailable: the watch requests again
         elif status != b"100":
             found, unused = PENDING.search(headers), UNUSED.search(headers)
             self._left = max(0, self._left - int(found[1])) if found else 0
@@ -216,14 +222,14 @@ class Pull:
 
     async def _watch(self) -> None:
         while True:
-            begin = time.monotonic()
+            begin = _now_ms()
             await asyncio.sleep(HEARTBEAT_S)
-            now = time.monotonic()
-            if now - begin > 2 * HEARTBEAT_S:  # this process was paused: what came meanwhile is not read yet
-                self._last_message_at = now
+            now = _now_ms()
+            if now - begin > 2000 * HEARTBEAT_S:  # this process was paused: what came meanwhile is not read yet
+                self._last_message_ms = now
             if not self._broker.connected:
                 continue
-            if self._broken or (self._left and now - self._last_message_at > QUIET_S):
+            if self._broken or (self._left and now - self._last_message_ms > 1000 * QUIET_S):
                 log_rate_limited(log, "pull_quiet", stream=self._stream, consumer=self._consumer)
                 await self._safely_renew()
             elif not self._left:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import signal
 import sys
@@ -19,6 +18,7 @@ import msgspec
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from penstock.actors.processes.children import run_services, run_shard, run_triggers
+from penstock.actors.processes.forked import ForkedChild
 from penstock.actors.processes.storage_guard import BROKER, StorageGuard
 from penstock.actors.processes.supervisor import Child, Process, Supervisor
 from penstock.actors.telemetry.relay import Relay
@@ -31,6 +31,7 @@ from penstock.cli.terminal.options import settings_options
 from penstock.config.limits import HTTP_SHUTDOWN_S, SHUTDOWN_S
 from penstock.config.log_setup import configure
 from penstock.config.logging import get_logger
+from penstock.config.process.memory import uncollected
 from penstock.config.process.notice import Notice
 from penstock.config.process.ports import trouble
 from penstock.config.settings import Address, BrokerSettings, Loaded, Settings, load, to_environ
@@ -85,7 +86,7 @@ def engine(flags: dict[str, str], config: Path | None) -> None:
     _need_url(settings)
     _provision(settings.broker)
     relay = Relay()
-    Supervisor([*_shards(settings, relay), _python("triggers", run_triggers, settings)], SHUTDOWN_S, relay).run()
+    Supervisor([*_shards(settings, relay), _forked("triggers", run_triggers, settings)], SHUTDOWN_S, relay).run()
 
 
 @click.command()
@@ -188,41 +189,32 @@ def _broker_child(broker: EmbeddedBroker, settings: BrokerSettings) -> Child:
 def _shards(settings: Settings, relay: Relay | None) -> list[Child]:
     """One engine. The first of them has the supervisor's relay, if it is given."""
     relays, name = [relay, *[None] * (settings.engine.shards - 1)], uuid4().hex
-    return [_python(f"shard-{number}", run_shard, settings, number, name, one) for number, one in enumerate(relays)]
+    return [
+        _forked(f"shard-{number}", run_shard, settings, number, name, one, relay=one)
+        for number, one in enumerate(relays)
+    ]
 
 
 def _services_child(settings: Settings, relay: Relay, *, triggers: bool) -> Child:
-    return _python("services", run_services, settings, relay, triggers)
+    return _forked("services", run_services, settings, relay, triggers, relay=relay)
 
 
-def _python(name: str, target: Callable[..., None], *args: object) -> Child:
-    context = multiprocessing.get_context("spawn")
-
-    def start() -> Process:
-        process = context.Process(target=target, args=(*args, os.getpid()), name=name)
-        process.start()
-        return process
-
-    return Child(name, start, stage=1, grace_s=ENGINE_GRACE_S)
+def _forked(name: str, target: Callable[..., None], *arguments: object, relay: Relay | None = None) -> Child:
+    inherited = relay.descriptors if relay else ()
+    return Child(name, lambda: ForkedChild(name, target, arguments, inherited), stage=1, grace_s=ENGINE_GRACE_S)
 
 
 def _api_children(settings: Settings, sources: Mapping[str, str], notice: Notice | None) -> list[Child]:
     """gunicorn, with every effective setting in its environment, and the descriptor of the supervisor's notice on the
     storage."""
-    arguments = [
-        sys.executable,
-        "-m",
-        "gunicorn",
-        "-c",
-        "python:penstock.config.gunicorn",
-        "penstock.http.app:application",
-    ]
-    environ = {**os.environ, **to_environ(settings, sources), **(notice.environ if notice else {})}
+    with uncollected():  # here, for an engine needs none of it
+        from penstock.http.front_end import run_front_end
+    environ = {**to_environ(settings, sources), **(notice.environ if notice else {})}
     inherited = [notice.descriptor] if notice else []
 
     def start() -> Process:
         _check_http_port(settings)
-        return ChildProgram(arguments, environ, inherited=inherited)
+        return ForkedChild("http", run_front_end, (environ,), inherited)
 
     return [Child("http", start, stage=0, grace_s=HTTP_GRACE_S)]
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from penstock.config.process.memory import uncollected
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -82,7 +84,8 @@ class Group(click.Group):
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         module, _, name = self.lazy[cmd_name].target.partition(":")
-        command: click.Command = getattr(import_module(module), name)
+        with uncollected():
+            command: click.Command = getattr(import_module(module), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

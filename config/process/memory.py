@@ -1,9 +1,12 @@
-"""Return unused memory to the system. The C library keeps it by itself, because objects are scattered over it."""
+"""When garbage is collected, and the return of unused memory to the system: the C library keeps it by itself, because
+objects are scattered over it."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _LIBRARY = ctypes.CDLL(None)
 
@@ -19,3 +22,14 @@ def give_back(*, thoroughly: bool = False) -> None:
     trim = getattr(_LIBRARY, "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect no garbage within the block, for imports: they make none, and looking for it takes a sixth of their
+    time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

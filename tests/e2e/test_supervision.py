@@ -46,6 +46,12 @@ def test_siblings_of_a_child_that_died_go_on_unharmed(start_service: StartServic
     assert {name for name in before if before[name] != after[name]} == {"shard-1"}
 
 
+def test_the_supervisor_has_one_thread_and_so_may_fork(start_service: StartService) -> None:
+    service = start_service(shards=1)
+    service.await_restart("services", service.kill("services"))
+    assert [str(service.pid)] == os.listdir(f"/proc/{service.pid}/task")
+
+
 async def test_children_do_not_outlive_a_killed_supervisor(start_service: StartService) -> None:
     service = start_service(shards=1)
     pids = list(service.pids().values())
