@@ -21,13 +21,15 @@ from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict
 from penstock.engine.run.state import RunStatus, StepStatus
 from tests.actors.test_reruns import World, document, step
-from tests.actors.test_run_pauses import queued, until_queued, until_saved
+from tests.actors.test_run_pauses import queued, saved, until_queued, until_saved
 from tests.support.waiting import until
 from tests.support.world import Answer, Echo, echo, ended, start
 
 BY_HAND = Raw(b'"by hand"')
 TWO = document(step("a", task="nobody"), step("end", "a"))
 LATER = {"max_attempts": 2, "initial_delay": "1h"}
+
+__all__ = ["saved"]  # each run has a snapshot
 
 
 @pytest.fixture
