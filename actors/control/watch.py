@@ -23,6 +23,7 @@ from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import Workflow
 
 LATER_MAX = 100  # events that are not folded for the time being
+SOON_S = 0.05  # after an event in between, until all are read: the run may have ended before it
 EVENTS_MIN = 3  # of a run that has completed: its start, something that a step did, its end
 
 
@@ -65,8 +66,10 @@ class Watched:
 
     async def end(self) -> None:
         """Return once the run has ended. Raises as `events`."""
-        batch: Sequence[Stored] | None = None
         async with self._store.history.run_events(self._run_id, may_end) as coming:
+            if await self._ends_by_its_last(coming):
+                return
+            batch: Sequence[Stored] | None = None
             while True:
                 if batch is None:
                     await self._take_stored(coming)
@@ -76,6 +79,18 @@ class Watched:
                     return
                 self._check_connected()
                 batch = await coming.more()
+
+    async def _ends_by_its_last(self, coming: RunEvents) -> bool:
+        """Whether the run's last event is an end that carries its state, which is then in `run`: now, or within SOON_S
+        after another event. Most runs end so, and no other event need be read."""
+        last = await coming.last()
+        while last is not None:
+            if may_end(last.data) and not _begins(last):
+                self.run = await at_end(self._store, last)
+                return self.run is not None
+            newest = await coming.newest(SOON_S)
+            last = last if newest is not None and newest.seq < last.seq else newest
+        return False
 
     async def _take_stored(self, coming: RunEvents) -> None:
         async with aclosing(coming.stored()) as pages:

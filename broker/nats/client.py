@@ -1,5 +1,5 @@
 """The broker's client, with three shortcuts: a parser of our own takes apart what is read, and passes a delivery to its
-reader at once; and messages that are published together are written together.
+reader at once; and what is published in one pass of the event loop is written together.
 
 With the client's own methods each delivery costs patterns and copies, a header dictionary, a queue and a task switch
 that no reader of a consumer needs, and each published message costs a coroutine and checks of what this service writes
@@ -81,8 +81,20 @@ def _unsent_bytes(transport: Any) -> int:
     return 1 if writer is None else int(writer.transport.get_write_buffer_size())
 
 
+class BriefSubscription:
+    """What the client needs of a subscription that lasts a moment, in order to renew it after a reconnect."""
+
+    __slots__ = ("_id", "_subject")
+    _queue, _max_msgs, _received = "", 0, 0
+    _wait_for_msgs_task = _message_iterator = _pending_next_msgs_calls = None
+
+    def __init__(self, number: int, subject: str) -> None:
+        self._id, self._subject = number, subject
+
+
 class QuickClient(Client):
-    """Owned by one Broker."""
+    """Owned by one Broker. What is published in one pass of the event loop is written at its end, together: each write
+    costs more than all else about a message, and wakes up the broker."""
 
     def __init__(self, *, tls: bool = False) -> None:
         """With `tls`, a connection without TLS is refused: whoever intercepts it could claim that the broker offers
@@ -91,6 +103,8 @@ class QuickClient(Client):
         self._tls = tls
         self.receivers: dict[int, Receive] = {}
         self._writes_later: asyncio.TimerHandle | None = None
+        self._collects: list[Callable[[], None]] = []
+        self._pass_ends = False
         self.takers: dict[bytes, ReceiveMany] = {}
         self._ps: QuickParser = QuickParser(self)  # type: ignore[assignment]
 
@@ -98,6 +112,18 @@ class QuickClient(Client):
         """Subscribe with the shortcut; `stop_receiving` ends the subscription."""
         subscription = await self.subscribe(subject)
         self.receivers[subscription._id] = receive
+        return subscription
+
+    def receive_briefly(self, subject: str, receive: Receive) -> BriefSubscription:
+        """As `receive`, without waiting, for the many subscriptions that last a moment; `stop_receiving_later` ends
+        it."""
+        self._sid += 1
+        subscription = BriefSubscription(self._sid, subject)
+        self._subs[self._sid] = subscription  # type: ignore[assignment]
+        self.receivers[self._sid] = receive
+        command = b"SUB %b  %d\r\n" % (subject.encode(), self._sid)
+        if not self.write_soon(command) and self.is_connected:  # else the client does it when it has reconnected
+            self.write_later(command)
         return subscription
 
     async def receive_many(self, subject: str, receive: Receive, take: ReceiveMany) -> Subscription:
@@ -112,7 +138,7 @@ class QuickClient(Client):
         self.takers.pop(str(subscription._id).encode(), None)
         await self.end(subscription)
 
-    def stop_receiving_later(self, subscription: Subscription) -> None:
+    def stop_receiving_later(self, subscription: Subscription | BriefSubscription) -> None:
         """As `stop_receiving`, for a subscription to plain messages: the broker is notified with the next write."""
         self.receivers.pop(subscription._id, None)
         if subscription._id in self._subs:
@@ -137,39 +163,64 @@ class QuickClient(Client):
         until it is written. Only for a live connection: without one, publish by the client, which refuses messages."""
         if not commands:
             return
-        size = sum(map(len, commands))
-        self._pending.extend(commands)
-        self._pending_data_size += size
-        self.stats["out_msgs"] += len(commands)
-        self.stats["out_bytes"] += size
+        self._add(commands)
         assert self._flush_queue is not None
         if self._pending_data_size > self._max_pending_size > 0:
             await self._flush_pending(force_flush=True)
         elif self._flush_queue.empty():
             await self._flush_pending()
 
-    def write_now(self, commands: Sequence[bytes]) -> bool:
-        """As `write`, without a task; False, and nothing is sent, where it might have to wait."""
+    def write_soon(self, *commands: bytes) -> bool:
+        """Send messages made by `publish_command` at the end of this pass of the event loop; False, and nothing is
+        sent, where that might have to wait."""
         if not self.is_connected or self._pending_data_size > WAITS_FROM_BYTES or self._transport is None:
             return False
+        self._add(commands)
+        self._end_pass_soon()
+        return True
+
+    def collect(self, collect: Callable[[], None]) -> None:
+        """Have this called at the end of this pass of the event loop, before what was sent by `write_soon` is written:
+        it may send more."""
+        self._collects.append(collect)
+        self._end_pass_soon()
+
+    def _add(self, commands: Sequence[bytes]) -> None:
         size = sum(map(len, commands))
         self.stats["out_msgs"] += len(commands)
         self.stats["out_bytes"] += size
         self._pending.extend(commands)
         self._pending_data_size += size
-        if _unsent_bytes(self._transport) == 0:
+
+    def _end_pass_soon(self) -> None:
+        if not self._pass_ends:
+            self._pass_ends = True
+            asyncio.get_running_loop().call_soon(self._end_pass)
+
+    def _end_pass(self) -> None:
+        collects, self._collects = self._collects, []
+        try:
+            for collect in collects:
+                collect()
+        finally:
+            self._pass_ends = False
+            self._write_pending()
+            if self._collects:
+                self._end_pass_soon()
+
+    def _write_pending(self) -> None:
+        if not self._pending or not self.is_connected or self._transport is None:
+            return
+        if _unsent_bytes(self._transport) > 0:
+            self._write_now()
+            return
+        with suppress(OSError, RuntimeError):  # the connection is lost: what is pending is written over the next one
             self._transport.writelines(self._pending)
             self.forget_unwritten()
-        else:
-            self._write_now()
-        return True
 
     def write_later(self, command: bytes) -> None:
         """Send a message with the next one that is written, or after LATER_S: alone it would wake up the broker."""
-        self._pending.append(command)
-        self._pending_data_size += len(command)
-        self.stats["out_msgs"] += 1
-        self.stats["out_bytes"] += len(command)
+        self._add((command,))
         if self._writes_later is None:
             self._writes_later = asyncio.get_running_loop().call_later(LATER_S, self._write_now)
 

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import nats
 import nats.errors
@@ -14,9 +14,9 @@ import orjson
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from penstock.broker.nats.client import QuickClient, message_bytes
+from penstock.broker.nats.client import QuickClient, message_bytes, publish_command
 from penstock.broker.nats.credentials import credentials, needs_tls
-from penstock.broker.nats.errors import NOT_THERE, ApiError, Within, translated
+from penstock.broker.nats.errors import NOT_THERE, ApiError, Within, fail, translated, within
 from penstock.config.keys import hide_passwords
 from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
@@ -27,9 +27,12 @@ SUBJECTS_PAGE = 100_000  # the broker gives no more at once
 CONNECT_TIMEOUT_S = 5.0
 DRAIN_S_MAX = 2.0
 PENDING_BYTES = 64 << 20
+NO_HEADERS: dict[str, str] = {}
 
 # The broker's errors for refused or expired credentials; missing permissions have other messages.
 REFUSAL = re.compile(r"authorization violation|authentication (?:expired|revoked)", re.IGNORECASE)
+
+T = TypeVar("T")
 
 log = get_logger()
 
@@ -45,6 +48,7 @@ class Broker:
         self._deadlines: dict[
             asyncio.Timeout, None
         ] = {}  # in the order of their start: a simulation must replay exactly
+        self._answers: dict[asyncio.Future[Any], str] = {}  # in that order, too
         self._closing = False
         self._opened = False
         self.store_bytes_max: int | None = None  # the limit of its storage; None: not known
@@ -101,6 +105,9 @@ class Broker:
             size := message_bytes(data, headers)
         ) > self.max_payload:  # the client counts no headers, and the broker cuts the connection
             raise Invalid(f"a message of {size} bytes is larger than the broker accepts ({self.max_payload})")
+        command = publish_command(subject, reply, data, headers or NO_HEADERS)
+        if command is not None and self.client.write_soon(command):
+            return
         try:
             await self.client.publish(subject, data, reply=reply, headers=headers)
         except (nats.errors.Error, OSError) as error:
@@ -236,17 +243,27 @@ class Broker:
     @asynccontextmanager
     async def deadline(self, timeout_s: float, message: str) -> AsyncIterator[None]:
         """A time limit for the block, which also ends with the connection. Raises Unavailable with this message."""
-        within = Within(timeout_s, message)
-        async with within:
-            self._deadlines[within.timeout] = None
+        limit = Within(timeout_s, message)
+        async with limit:
+            self._deadlines[limit.timeout] = None
             try:
                 yield
             finally:
-                del self._deadlines[within.timeout]
+                del self._deadlines[limit.timeout]
+
+    async def answer(self, future: asyncio.Future[T], timeout_s: float, message: str) -> T:
+        """As `deadline`, for the one future of an answer."""
+        self._answers[future] = message
+        try:
+            return await within(future, timeout_s, message)
+        finally:
+            del self._answers[future]
 
     async def _disconnected(self) -> None:
         """End the pending deadlines: requests over the lost connection will never be answered."""
         self.losses += 1
+        for future, message in self._answers.items():
+            fail(future, message)
         for deadline in self._deadlines:
             if not deadline.expired():
                 deadline.reschedule(0)

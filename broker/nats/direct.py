@@ -210,8 +210,10 @@ class DirectReader:
 
     async def _received(self, answers: _Answers) -> tuple[list[Stored], int]:
         try:
-            async with self._broker.deadline(REQUEST_TIMEOUT_S, f"broker: no answer to a read of {answers.stream}"):
-                return answers.found, await answers.done
+            left = await self._broker.answer(
+                answers.done, REQUEST_TIMEOUT_S, f"broker: no answer to a read of {answers.stream}"
+            )
+            return answers.found, left
         finally:
             del self._waiting[answers.key]
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 from enum import IntEnum
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.engine.errors import Conflict, Full, PenstockError, TooLarge, Unavailable
+
+T = TypeVar("T")
 
 
 class Code(IntEnum):
@@ -92,3 +94,20 @@ class Within:
             await self.timeout.__aexit__(kind, error, trace)
         except TimeoutError as late:
             raise Unavailable(self._message) from late
+
+
+async def within(future: asyncio.Future[T], timeout_s: float, message: str) -> T:
+    """The result of one future. As `Within`, at a quarter of its cost; the future ends with the time limit."""
+    if future.done():
+        return future.result()
+    limit = future.get_loop().call_later(timeout_s, fail, future, message)
+    try:
+        return await future
+    finally:
+        limit.cancel()
+
+
+def fail(future: asyncio.Future[Any], message: str) -> None:
+    """End a future by Unavailable with this message, if it has not ended."""
+    if not future.done():
+        future.set_exception(Unavailable(message))

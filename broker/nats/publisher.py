@@ -254,7 +254,7 @@ class Publisher:
             self._let_go_on(len(self._waiters))
 
     def _flush_soon(self) -> None:
-        self._loop.call_soon(self._flush_now)
+        self._broker.client.collect(self._flush_now)
 
     def _flush_now(self) -> None:
         """Write the queue at once, which is the usual case; what may have to wait has a task."""
@@ -276,7 +276,7 @@ class Publisher:
             if command is None:
                 return False
             commands.append(command)
-        if commands and not self._broker.client.write_now(commands):
+        if commands and not self._broker.client.write_soon(*commands):
             return False
         self._queue = {}
         return True

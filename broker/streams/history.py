@@ -17,7 +17,7 @@ from penstock.broker.history_messages import is_among, is_child, message, taking
 from penstock.broker.nats.batch import BATCH_COMMIT, BATCH_ID, Batches, Message
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader, Stored
-from penstock.broker.nats.errors import ApiError, Code, Within
+from penstock.broker.nats.errors import ApiError, Code, within
 from penstock.broker.nats.headers import EXPECT_SEQ, MSG_ID, SCHEDULE, SCHEDULE_TARGET, TTL
 from penstock.broker.nats.publisher import Publisher, ack_seq
 from penstock.broker.nats.pull import Delivery, Pull, open_pull
@@ -37,6 +37,7 @@ from penstock.engine.run.events import (
 )
 
 PUBLISH_DEADLINE_S = 5.0
+NO_ANSWER = "the broker gave no answer in time; whether the event was stored is unknown"
 FOLLOW_HEARTBEAT_S = 2
 FOLLOW_AGAIN_S = 0.1
 MOVED_EVENTS_MAX = 5000  # more are not read in order to know whose they are
@@ -278,10 +279,7 @@ class History:
     async def _publish(self, run_id: str, body: bytes, headers: dict[str, str]) -> int:
         self._broker.check_connected()
         sent = self._publisher.send(names.history_subject(run_id), body, headers, wait_if_full=False)
-        async with Within(
-            PUBLISH_DEADLINE_S, "the broker gave no answer in time; whether the event was stored is unknown"
-        ):
-            return self._saw(ack_seq(await sent))
+        return self._saw(ack_seq(await within(sent, PUBLISH_DEADLINE_S, NO_ANSWER)))
 
     async def read(self, run_id: str, after: int = 0) -> list[Stored]:
         """The run's stored events after a sequence, in order. An unknown run has none."""

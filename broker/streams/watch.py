@@ -8,13 +8,11 @@ event before it.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 
-from nats.aio.subscription import Subscription
-
 from penstock.broker import names
+from penstock.broker.nats.client import BriefSubscription
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader, Stored
 from penstock.config.limits import MIB
@@ -22,7 +20,7 @@ from penstock.engine.errors import Unavailable
 
 QUIET_S = 2.0
 COPIES_MAX, COPIES_BYTES_MAX = 1000, 4 * MIB  # that wait for one watcher: a client may read as slowly as it likes
-SEQUENCES = re.compile(rb"Nats-Sequence: (\d+)\r\n(?:.*\r\n)*?Nats-Last-Sequence: (\d+)")
+SEQUENCE, BEFORE = b"\r\nNats-Sequence: ", b"\r\nNats-Last-Sequence: "  # the broker's headers come last
 
 
 class Copy:
@@ -32,10 +30,13 @@ class Copy:
     __slots__ = ("before", "data", "headers", "seq", "subject")
 
     def __init__(self, subject: bytes, headers: bytes, data: bytes) -> None:
-        self.subject = subject
-        found = SEQUENCES.search(headers)
-        assert found is not None, headers
-        self.seq, self.before, self.data, self.headers = int(found[1]), int(found[2]), data, headers
+        self.subject, self.headers, self.data = subject, headers, data
+        self.seq, self.before = _number(headers, SEQUENCE), _number(headers, BEFORE)
+
+
+def _number(headers: bytes, name: bytes) -> int:
+    begin = headers.rindex(name) + len(name)
+    return int(headers[begin : headers.index(b"\r\n", begin)])
 
 
 Wakes = Callable[[bytes], bool]
@@ -52,13 +53,14 @@ class Copies:
 
     def __init__(self, wakes: Wakes | None) -> None:
         self._wakes = wakes
-        self._waiting: list[Copy] = []
+        self._waiting: list[tuple[bytes, bytes, bytes]] = []
         self._bytes = 0
-        self._lost = False
-        self._awake = asyncio.Event()
+        self._lost = self._awake = False
+        self._loop = asyncio.get_running_loop()
+        self._wakened: asyncio.Future[None] | None = None
 
-    async def receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
-        self._waiting.append(Copy(subject, headers or b"", data))
+    def receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        self._waiting.append((subject, headers or b"", data))
         self._bytes += len(data)
         if len(self._waiting) > COPIES_MAX or self._bytes > COPIES_BYTES_MAX:
             self._waiting, self._bytes, self._lost = [], 0, True
@@ -67,7 +69,9 @@ class Copies:
 
     def wake(self) -> None:
         """Have `take` return now."""
-        self._awake.set()
+        self._awake = True
+        if self._wakened is not None and not self._wakened.done():
+            self._wakened.set_result(None)
 
     async def take(self) -> tuple[list[Copy], bool]:
         """All copies received, when `wakes` is true of one or after a quiet time (perhaps none); and whether some were
@@ -75,14 +79,24 @@ class Copies:
 
         A slow watcher reads dropped ones from the stream.
         """
-        quiet = asyncio.get_running_loop().call_later(QUIET_S, self.wake)
-        try:
-            await self._awake.wait()
-        finally:
-            quiet.cancel()
-        self._awake.clear()
+        taken, lost = await self._take(QUIET_S)
+        return [Copy(*one) for one in taken], lost
+
+    async def newest(self, quiet_s: float) -> Copy | None:
+        """As `take`, for who needs no more than the newest one."""
+        taken, _ = await self._take(quiet_s)
+        return Copy(*taken[-1]) if taken else None
+
+    async def _take(self, quiet_s: float) -> tuple[list[tuple[bytes, bytes, bytes]], bool]:
+        if not self._awake:
+            self._wakened = self._loop.create_future()
+            quiet = self._loop.call_later(quiet_s, self.wake)
+            try:
+                await self._wakened
+            finally:
+                quiet.cancel()
         taken, lost = self._waiting, self._lost
-        self._waiting, self._bytes, self._lost = [], 0, False
+        self._waiting, self._bytes, self._lost, self._awake = [], 0, False, False
         return taken, lost
 
 
@@ -139,24 +153,36 @@ class RunEvents:
     """The events of one run for the time of the block, for who waits for a certain one. A class: for each of thousands
     of waits, the generators of `batches` would take longer than all else."""
 
-    __slots__ = ("_after", "_broker", "_copies", "_reader", "_run_id", "_subscription")
-    _subscription: Subscription
+    __slots__ = ("_after", "_broker", "_copies", "_reader", "_run_id", "_subject", "_subscription")
+    _subscription: BriefSubscription
 
     def __init__(self, broker: Broker, reader: DirectReader, run_id: str, wakes: Wakes) -> None:
         self._broker, self._reader, self._run_id, self._after = broker, reader, run_id, 0
+        self._subject = names.stored_subject(run_id)
         self._copies = Copies(wakes)
 
     async def __aenter__(self) -> RunEvents:
         subject = names.watch_subject(self._run_id)
-        self._subscription = await self._broker.client.receive(subject, self._copies.receive)
+        self._subscription = self._broker.client.receive_briefly(subject, self._copies.receive)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._broker.client.stop_receiving_later(self._subscription)
 
+    async def last(self) -> Stored | None:
+        """The last event that is stored; None: there is none, or the broker is unavailable."""
+        with suppress(Unavailable):
+            return await self._reader.one(names.HISTORY, self._subject)
+        return None
+
+    async def newest(self, quiet_s: float) -> Stored | None:
+        """The newest event, when `wakes` is true of one that came; None after a quiet time."""
+        copy = await self._copies.newest(quiet_s)
+        return None if copy is None else _stored(copy, self._subject)
+
     async def stored(self) -> AsyncGenerator[Sequence[Stored]]:
-        """Pages of the events that are stored and were not given before."""
-        async for page in _read(self._reader, names.stored_subject(self._run_id), self._after):
+        """Pages of the events that are stored and were not given by this or by `more`."""
+        async for page in _read(self._reader, self._subject, self._after):
             self._after = page[-1].seq
             yield page
 
@@ -166,7 +192,7 @@ class RunEvents:
         taken, lost = await self._copies.take()
         if lost or not taken:
             return None
-        found, missing = _following(taken, names.stored_subject(self._run_id), self._after)
+        found, missing = _following(taken, self._subject, self._after)
         if missing:
             return None
         self._after = found[-1].seq if found else self._after
@@ -181,8 +207,12 @@ def _following(taken: Sequence[Copy], subject: str, after: int) -> tuple[list[St
             return found, True
         if copy.seq > after:
             after = copy.seq
-            found.append(Stored(subject, copy.seq, 0.0, copy.data, headers=copy.headers))
+            found.append(_stored(copy, subject))
     return found, False
+
+
+def _stored(copy: Copy, subject: str) -> Stored:
+    return Stored(subject, copy.seq, 0.0, copy.data, headers=copy.headers)
 
 
 @asynccontextmanager

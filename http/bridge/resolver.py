@@ -12,7 +12,7 @@ import msgspec
 import orjson
 
 from penstock.broker import record_keys
-from penstock.broker.nats.errors import Within
+from penstock.broker.nats.errors import within
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.records.leases import Lease, StoredLease, ignore
 from penstock.broker.store import Store
@@ -210,13 +210,12 @@ class Resolver:
         After a crash behind the event, the task is delivered again, and the engine ignores a second answer.
         """
         try:
-            async with Within(ANSWER_S_MAX, NO_ANSWER):
-                await sent.event
+            await within(sent.event, ANSWER_S_MAX, NO_ANSWER)
         except BaseException:
             self.forget(sent)
             raise
         reached("bridge.answered")
-        await self._acknowledge(sent.lease)
+        self._acknowledge(sent.lease)
         reached("bridge.acknowledged")
 
     def forget(self, sent: SentAnswer) -> None:
@@ -251,7 +250,7 @@ class Resolver:
             self._keep_unclaimed(kept, let_go, removal, event)
             raise
         reached("bridge.held_answered")
-        await self._acknowledge(kept.lease)
+        self._acknowledge(kept.lease)
         reached("bridge.held_acknowledged")
         return True
 
@@ -273,12 +272,12 @@ class Resolver:
         await self._done(kept)
 
     async def _done(self, kept: StoredLease) -> None:
-        await self._acknowledge(kept.lease)
+        self._acknowledge(kept.lease)
         await self._leases.delete(kept)
 
-    async def _acknowledge(self, lease: Lease) -> None:
-        with suppress(Unavailable):  # the answer is stored: what is delivered again will change nothing
-            await self._leases.delivery(lease).ack()
+    def _acknowledge(self, lease: Lease) -> None:
+        """Soon: the answer is stored, and what is delivered again will change nothing."""
+        self._leases.delivery(lease).ack_soon()
 
     async def _pause(self, task_id: str, pause: PauseAction) -> None:
         """Claim the lease, store the pause, give the delivery back with its delay, remove the lease."""

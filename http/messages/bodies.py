@@ -49,20 +49,24 @@ async def read(req: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
     length = req.content_length
     if length is not None and length > bytes_max:
         raise TooLarge(f"the body has {length} bytes, {bytes_max} is the most")
-    try:
-        async with asyncio.timeout(BODY_S_MAX):
-            body = await req.stream.read(bytes_max + 1)
-    except TimeoutError as late:
-        raise Invalid(f"the body did not come within {BODY_S_MAX:g} s") from late
+    assert isinstance(req, WatchableRequest)
+    body = await _read(req, bytes_max) if req.whole is None else req.whole
     if len(body) > bytes_max:
         raise TooLarge(f"the body has more than {bytes_max} bytes")
     if length is not None and len(body) < length:
         raise Invalid(f"the body ended after {len(body)} of {length} bytes")
-    assert isinstance(req, WatchableRequest)
     if req.incoming.cut_short:  # to the framework, that is an end like any other
         raise Invalid("the body ended before its last chunk")
     req.context.began = time.perf_counter()  # the time that the client took for the body is not counted
     return body
+
+
+async def _read(req: WatchableRequest, bytes_max: int) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_S_MAX):
+            return await req.stream.read(bytes_max + 1)
+    except TimeoutError as late:
+        raise Invalid(f"the body did not come within {BODY_S_MAX:g} s") from late
 
 
 def parse(body: bytes) -> object:

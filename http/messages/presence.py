@@ -23,6 +23,8 @@ class Incoming:
     """The events of a request's body, from the server. `cut_short` is true when the connection ended before the body
     did."""
 
+    __slots__ = ("_receive", "cut_short")
+
     def __init__(self, receive: Receive) -> None:
         self._receive, self.cut_short = receive, False
 
@@ -33,12 +35,15 @@ class Incoming:
 
 
 class WatchableRequest(Request):
-    """A request whose `receive` says, once the body has been read, that the client has closed the connection."""
+    """A request whose `receive` says, once the body has been read, that the client has closed the connection. `whole`
+    is its body if that came with its head, as most do: then nothing waits for it."""
 
     def __init__(
         self, scope: dict[str, Any], receive: Receive, first_event: dict[str, Any] | None = None, options: Any = None
     ) -> None:
         self.receive, self.incoming = receive, Incoming(receive)
+        whole = first_event is not None and not first_event.get("more_body")
+        self.whole: bytes | None = first_event.get("body", b"") if first_event is not None and whole else None
         super().__init__(scope, self.incoming, first_event, options)
 
 
@@ -138,33 +143,41 @@ class CallerLimit:
     Owned by one request. A class: two generators in its place take three times as long, for each call.
     """
 
-    __slots__ = ("_begins", "_receive", "_timeout", "_waiters", "_watching")
+    __slots__ = ("_receive", "_seconds", "_timeout", "_timer", "_waiters", "_watching")
 
     def __init__(self, waiters: Waiters, receive: Receive, seconds: float) -> None:
-        self._waiters, self._receive = waiters, receive
-        self._timeout = asyncio.timeout(seconds)
+        self._waiters, self._receive, self._seconds = waiters, receive, seconds
+        self._timeout = asyncio.timeout(None)
         self._watching: asyncio.Task[None] | None = None
-        self._begins: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
-        self._begins = asyncio.get_running_loop().call_later(WATCHED_AFTER_S, self._watch)
+        self._call_later(WATCHED_AFTER_S, self._watch)
         self._waiters.add(self._end)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._waiters.remove(self._end)
-        assert self._begins is not None
-        self._begins.cancel()
+        assert self._timer is not None
+        self._timer.cancel()
         if self._watching is not None:
             self._watching.cancel()
         await self._timeout.__aexit__(kind, error, trace)
+
+    def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call this in so many seconds, or `_end` when the time is over before."""
+        if seconds >= self._seconds:
+            seconds, callback = self._seconds, self._end
+        self._seconds -= seconds
+        self._timer = asyncio.get_running_loop().call_later(seconds, callback)
 
     def _watch(self) -> None:
         found = Presence()
         found.leave = self._end
         self._watching = start(found.watch(self._receive), name="presence", over=found.end)
+        self._call_later(self._seconds, self._end)
 
     def _end(self) -> None:
         _expire(self._timeout)

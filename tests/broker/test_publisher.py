@@ -44,6 +44,35 @@ async def test_a_repeated_message_id_is_stored_once_and_answered_with_the_first_
     assert [b"x"] == await stored(store, "dead.once")
 
 
+async def test_what_leaves_in_one_pass_of_the_event_loop_is_written_together(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write wakes up the broker."""
+    transport = store.broker.client._transport
+    assert transport is not None
+    written, write = list[list[bytes]](), transport.writelines
+
+    def noted(lines: list[bytes]) -> None:
+        written.append(list(lines))
+        write(lines)
+
+    monkeypatch.setattr(transport, "writelines", noted)
+    sent = store.publisher.send("dead.together", b"1")
+    subscription = store.broker.client.receive_briefly("test.together", _ignore)
+    await store.broker.publish("test.together", b"2")
+    store.broker.publish_later("test.later", b"3")
+    await sent
+    store.broker.client.stop_receiving_later(subscription)
+    commands = next(lines for lines in written if any(b"dead.together" in line for line in lines))
+    assert [b"SUB test.together", b"PUB test.together", b"PUB test.later", b"PUB dead.together"] == [
+        b" ".join(command.split()[:2]) for command in commands
+    ]
+
+
+async def _ignore(subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+    return None
+
+
 async def test_messages_are_stored_in_the_order_in_which_they_were_sent(store: Store) -> None:
     """With and without headers, small and large: not all of them are written in the same way."""
     large = bytes(store.broker.max_payload - 60_000)

@@ -100,6 +100,42 @@ async def test_a_flush_and_the_end_of_a_subscription_are_behind_what_was_sent_be
         await draining
 
 
+async def test_a_brief_subscription_lives_until_its_end_also_beyond_a_lost_connection(tmp_path: Path) -> None:
+    came = asyncio.Event()
+
+    async def receive(subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        came.set()
+
+    with own_broker(tmp_path) as broker:
+        async with open_store(broker.settings, "test") as store:
+            client = store.broker.client
+            subscription = client.receive_briefly("test.brief", receive)
+            await _published(store, "test.brief")
+            assert came.is_set()
+            await asyncio.to_thread(broker.kill)
+            await until_true(lambda: not store.broker.connected)
+            beside = client.receive_briefly("test.beside", receive)
+            await asyncio.to_thread(broker.start)
+            await until_true(lambda: store.broker.reconnects == 1)
+            for subject in ("test.brief", "test.beside"):
+                came.clear()
+                await _published(store, subject)
+                assert came.is_set()
+            came.clear()
+            for one in (subscription, beside):
+                client.stop_receiving_later(one)
+            for subject in ("test.brief", "test.beside"):
+                await _published(store, subject)
+            assert not came.is_set()
+            assert not {subscription._id, beside._id} & client._subs.keys()
+
+
+async def _published(store: Store, subject: str) -> None:
+    """Return when the message is there, for whoever has subscribed to it."""
+    await store.broker.publish(subject, b"")
+    await store.broker.flush()
+
+
 async def _published_and_flushed(store: Store) -> None:
     await store.broker.publish("told", b"")
     await store.broker.flush()

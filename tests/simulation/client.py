@@ -100,8 +100,11 @@ class Client:
         for command in commands:
             await self.publish(*_parsed(command))
 
-    def write_now(self, commands: Sequence[bytes]) -> bool:
+    def write_soon(self, *commands: bytes) -> bool:
         return False
+
+    def collect(self, collect: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(collect)
 
     def write_later(self, command: bytes) -> None:
         subject, data, reply, headers = _parsed(command)
