@@ -73,7 +73,7 @@ STORIES = {
         (
             Move(2.947, "start", 1),
             Move(3.363, "lose", 545, 2.211, "bucket"),
-            Move(5.241, "disconnect", 21, 5.258, "schedule"),
+            Move(4.89, "disconnect", 21, 7.0, "schedule"),
             Move(14.44, "lose", 970, 9.812, "read"),
         ),
     ),
