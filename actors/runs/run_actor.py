@@ -399,8 +399,9 @@ class RunActor:
             self._state = self._needed(self.run)
         if self.run is None or self._workflow is None:
             return
-        due = [*loaded.due, *live_timers(self.run)] if repeat else list(loaded.due)
-        await self._deps.effects.perform(self._workflow, self.run, due, since)
+        await self._deps.effects.perform(self._workflow, self.run, list(loaded.due), since)
+        for timer in live_timers(self.run) if repeat else ():
+            self._deps.timers.arm(self.run_id, timer, since, maybe_stored=True)
 
     def _give_up(self, why: str) -> None:
         """Store the events of this turn as dead letters, so that they do not block the whole partition. Later events

@@ -38,7 +38,8 @@ log = get_logger()
 
 
 class _Armed(Struct):
-    """A timer in memory. `since` is when its event was received (monotonic). `withdrawn`: it must not fire."""
+    """A timer in memory. `since` is when its event was received (monotonic). `withdrawn`: it must not fire.
+    `maybe_stored`: a former owner may have given it to the broker."""
 
     run_id: str
     partition: int
@@ -46,6 +47,7 @@ class _Armed(Struct):
     since: float
     live: bool = True
     withdrawn: bool = False
+    maybe_stored: bool = False
 
 
 _Act = Callable[[_Armed], Coroutine[None, None, None]]
@@ -68,10 +70,11 @@ class Timers:
         """The number of timers that have not fired, were not withdrawn, and are not stored by the broker."""
         return len(self._armed)
 
-    def arm(self, run_id: str, command: SetTimer, since: float) -> None:
+    def arm(self, run_id: str, command: SetTimer, since: float, *, maybe_stored: bool = False) -> None:
         """Set a timer. It replaces one of the same run and name, and never fires early by the broker's clock."""
         self._forget(run_id, command.timer)
-        armed = self._armed[run_id, command.timer] = _Armed(run_id, names.partition(run_id), command, since)
+        armed = _Armed(run_id, names.partition(run_id), command, since, maybe_stored=maybe_stored)
+        self._armed[run_id, command.timer] = armed
         self._held.setdefault(armed.partition, {})[id(armed)] = armed
         wait_s = command.due - self._clock.now()
         act = self._fire if wait_s <= TIMER_DURABLE_AFTER_S else self._hand_over
@@ -86,7 +89,8 @@ class Timers:
 
         However late the removal arrives, it does not remove what a later owner of the run has set.
         """
-        if not self._forget(run_id, timer):
+        armed = self._forget(run_id, timer)
+        if armed is None or armed.maybe_stored:
             await self._remove(run_id, timer, self._known.get(names.partition(run_id), 0))
 
     def forget(self, partition: int) -> None:
@@ -192,13 +196,12 @@ class Timers:
         if self._heap[0][2] is armed:
             self._wake.set()
 
-    def _forget(self, run_id: str, timer: str) -> bool:
+    def _forget(self, run_id: str, timer: str) -> _Armed | None:
         armed = self._armed.get((run_id, timer))
-        if armed is None:
-            return False
-        armed.withdrawn = True
-        self._release(armed)
-        return True
+        if armed is not None:
+            armed.withdrawn = True
+            self._release(armed)
+        return armed
 
     def _release(self, armed: _Armed) -> None:
         armed.live = False

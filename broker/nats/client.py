@@ -53,11 +53,12 @@ def message_bytes(data: bytes, headers: Mapping[str, str] | None) -> int:
 
 def publish_command(subject: str, reply: str, data: bytes, headers: Mapping[str, str]) -> bytes | None:
     """The bytes by which a message is published; None if they would be ambiguous: a line break in a header, a space in
-    the subject."""
+    the subject, or none."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if (
         lines.count("\n") != len(headers)
         or lines.count("\r") != len(headers)
+        or not subject
         or " " in subject
         or not subject.isprintable()
     ):

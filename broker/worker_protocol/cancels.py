@@ -31,6 +31,7 @@ from penstock.engine.run.state import Run, RunStatus, from_snapshot
 from penstock.engine.run.workflow import Workflow
 
 FRESH_S = 1.0  # a state that was read is asked again so long: a step may log thousands of lines
+FINAL = frozenset({RunStatus.COMPLETED, RunStatus.CANCELLED})  # no event changes such a run
 READ_MAX = 256  # states that are kept for that time
 
 _CANCELLED = msgspec.json.Decoder(CancelledTask)
@@ -119,6 +120,8 @@ class WantedTasks:
 
     async def _folded(self, run_id: str, run: Run | None) -> Run | None:
         """The run as its history says: a short one has no snapshot."""
+        if run is not None and run.status in FINAL:
+            return run
         workflow: Workflow | None = None
         for stored in await self._store.history.read(run_id, run.seq if run else 0):
             try:

@@ -15,7 +15,7 @@ TOGETHER = """
         outer.create_task(job())
 """
 PROGRAM = """
-import asyncio, os
+import asyncio
 from penstock.actors.processes.children import _main
 from penstock.config.settings import Settings
 from penstock.engine.errors import Unavailable
@@ -23,7 +23,7 @@ from penstock.engine.errors import Unavailable
 async def work(stop):
     {body}
 
-_main(Settings(), "services", os.getppid(), work)
+_main(Settings(), "services", work)
 """
 
 

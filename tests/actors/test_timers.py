@@ -20,7 +20,7 @@ from penstock.broker.nats.direct import Stored
 from penstock.broker.nats.headers import MSG_ID
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
-from penstock.engine.run.events import TimerFired, WorkflowStarted, decode
+from penstock.engine.run.events import StepCompleted, TimerFired, WorkflowStarted, decode
 from tests.support.clocks import set_clock
 from tests.support.waiting import until, until_true
 from tests.support.world import chain, ended, start
@@ -129,3 +129,23 @@ async def test_a_timer_is_tried_again_after_an_error_of_our_own(
         await ended(store, run_id)
         await until_true(lambda: shard.timers.holds_from(names.partition(run_id)) == math.inf)
     assert tried == 2
+
+
+async def test_a_timer_that_a_former_owner_gave_to_the_broker_is_withdrawn_there_too(
+    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes over sets it in memory, where an event that comes again may have set it."""
+    with monkeypatch.context() as at_once:
+        at_once.setattr(timers, "TIMER_DURABLE_AFTER_S", 0.1)
+        async with at_work(broker_settings):
+            run_id = await start(store, {**chain("heir", 1), "timeout": "1h"})
+            subject = names.schedule_subject(run_id, "workflow")
+            await until(lambda: store.reader.one(names.HISTORY, subject))
+    await store.history.append(StepCompleted(run_id=run_id, step_id="s0", attempt_number=1))  # while nobody is there
+    async with at_work(broker_settings):
+        await ended(store, run_id)
+
+        async def is_withdrawn() -> bool:
+            return await store.reader.one(names.HISTORY, subject) is None
+
+        await until(is_withdrawn)

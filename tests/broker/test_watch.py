@@ -75,7 +75,7 @@ async def test_nothing_comes_of_a_run_behind_the_end_of_the_block(store: Store) 
     await store.broker.flush()
     assert not events._copies._waiting
     assert subscription._id not in store.broker.client._subs
-    assert subscription._id not in store.broker.client._receivers
+    assert subscription._id not in store.broker.client.receivers
 
 
 async def test_the_broker_is_told_of_the_end_although_nothing_else_is_written(store: Store) -> None:

@@ -281,7 +281,7 @@ async def test_the_first_response_of_the_log_counts(http: ASGIConductor, store: 
 
 async def test_nothing_of_a_call_stays_behind(store: Store, definitions: None) -> None:
     definition, digest = await store.definitions.latest("one")
-    receivers = store.broker.client._receivers
+    receivers = store.broker.client.receivers
     before = {**receivers}
     async with called(store, definition, digest, Raw(b"1")) as waiting:
         assert 1 == len(receivers.keys() - before.keys())
