@@ -6,6 +6,8 @@ share an id, and a repeated message must have the same id.
 
 from __future__ import annotations
 
+from typing import TypeAlias, get_args
+
 from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
@@ -32,22 +34,24 @@ from penstock.engine.run.events import (
     event_type,
 )
 
-_STEP_EVENTS = (
-    StepStarted,
-    StepPaused,
-    StepCompleted,
-    StepFailed,
-    StepContinue,
-    StepSkipped,
-    StepOverridden,
-    StepTakenOver,
-    PlannerExpanded,
-    ApprovalRequested,
-    ApprovalGranted,
-    ApprovalRejected,
-    ApprovalExpired,
-    EventReceived,
+_StepEvent: TypeAlias = (
+    StepStarted
+    | StepPaused
+    | StepCompleted
+    | StepFailed
+    | StepContinue
+    | StepSkipped
+    | StepOverridden
+    | StepTakenOver
+    | PlannerExpanded
+    | ApprovalRequested
+    | ApprovalGranted
+    | ApprovalRejected
+    | ApprovalExpired
+    | EventReceived
 )
+_STEP_EVENTS = get_args(_StepEvent)
+_COUNT_DELIVERIES = (StepStarted, StepPaused)
 
 
 def of_event(event: Event) -> str:
@@ -58,6 +62,10 @@ def of_event(event: Event) -> str:
     undone its steps differs from what made it begin with that. A report about a later
     delivery of a task differs from one about the first delivery: `~<delivery>` from the second on.
     """
+    return _of_step(event) if isinstance(event, _STEP_EVENTS) else _of_other(event)  # most are of steps
+
+
+def _of_other(event: Event) -> str:
     kind = event_type(event)
     if isinstance(event, WorkflowFailed | WorkflowCancelled) and event.payload.compensation is not None:
         return f"{event.run_id}.{kind}.compensated"
@@ -69,8 +77,11 @@ def of_event(event: Event) -> str:
         return of_timer(event.run_id, event.payload.timer, event.payload.attempt)
     if isinstance(event, LimitGranted | LimitRefused):
         return f"{event.payload.holder}.{event.payload.limit_id}.{kind}"
-    if not isinstance(event, _STEP_EVENTS):
-        return f"{event.run_id}.{kind}"
+    return f"{event.run_id}.{kind}"
+
+
+def _of_step(event: _StepEvent) -> str:
+    kind = event_type(event)
     parts = f"{event.run_id}.{event.step_id}.{kind}"
     if event.iteration:
         parts = f"{parts}.{event.attempt_number or 1}.{event.iteration}"
@@ -78,7 +89,7 @@ def of_event(event: Event) -> str:
         parts = f"{parts}.{event.attempt_number}"
     if isinstance(event, EventReceived):
         return f"{parts}~{event.payload.seq}"
-    if isinstance(event, StepStarted | StepPaused) and event.delivery != 1:
+    if isinstance(event, _COUNT_DELIVERIES) and event.delivery != 1:
         return f"{parts}~{event.delivery}"
     return parts
 
