@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_fixed
 
 from penstock.config.logging import get_logger, is_configured
+from penstock.config.process.memory import seldom_collected
 from penstock.config.settings import LogSettings, Settings, SettingsError, TelemetrySettings, load
 from penstock.engine.definition.identifiers import problem_with
 from penstock.engine.errors import Conflict, Invalid, PenstockError, Unavailable
@@ -109,7 +110,8 @@ class Worker:
                 _configure_logging(self._settings().log)
             import uvloop  # a worker inside an application has its loop
 
-            uvloop.run(self._until_signal())
+            with seldom_collected():
+                uvloop.run(self._until_signal())
         except asyncio.CancelledError:
             pass  # a signal before it had begun
         except (SettingsError, PenstockError) as error:

@@ -16,7 +16,7 @@ from penstock.actors.runs.commands.paused_tasks import PausedTasks
 from penstock.actors.runs.commands.slots import Slots
 from penstock.actors.runs.commands.step_values import VALUE_BYTES_MAX, StepValues
 from penstock.actors.runs.commands.takeovers import Takeovers
-from penstock.actors.runs.end_state import carried_state, is_completion
+from penstock.actors.runs.end_state import OwnEnd, complete, is_completion
 from penstock.actors.runs.outputs import Outputs, is_light
 from penstock.actors.runs.shared.answers import stored
 from penstock.actors.runs.shared.lease import ShardLease
@@ -87,11 +87,10 @@ log = get_logger()
 
 
 def _is_plain(command: Command) -> bool:
-    """Whether the command is one message, for which nothing is read or looked for: a task for any worker, or the end of
-    the run, which is its last command."""
-    if isinstance(command, DispatchTask):
-        return command.worker is None and not command.again and is_light(command.input)
-    return is_completion(command)
+    """Whether the command is a task for any worker, for which nothing is read or looked for."""
+    return (
+        isinstance(command, DispatchTask) and command.worker is None and not command.again and is_light(command.input)
+    )
 
 
 def _sent(answer: T) -> T:
@@ -115,8 +114,9 @@ class Effects:
 
     async def perform(
         self, workflow: Workflow, run: Run, commands: list[Command], since: float, events: Sequence[PendingEvent] = ()
-    ) -> None:
-        """Carry out the commands that `events` caused. Return when the broker has stored everything.
+    ) -> OwnEnd | None:
+        """Carry out the commands that `events` caused. Return when the broker has stored everything; with the run's
+        end, if this has stored it in such a way that the run is known after it.
 
         `since` is when the first of them was received (monotonic). What can never be sent (too large, or missing from
         the history) fails the run with a text that says so. Raises Unavailable for any other refusal: the run goes on
@@ -124,34 +124,16 @@ class Effects:
         """
         self._lease.check()
         workflow = expanded(workflow, run)
-        publisher = self._store.publisher
         self._paused.forget(run.run_id)
         try:
-            if len(commands) <= PLAIN_MAX and all(map(_is_plain, commands)) and not publisher.full:
-                return await stored([self._send_plain(workflow, run, command) for command in commands])
-            outputs = Outputs(self._store.history, run.run_id, events)
-            for command in commands:
-                if isinstance(command, DeadLetterTask):  # readable before the event that fails the run
-                    await self._dead_letter(workflow, run, command, outputs)
-                    reached("dead_letter.stored")
-            answers: list[asyncio.Future[bytes] | None] = []
-            for number, command in enumerate(commands, 1):
-                if publisher.full:
-                    await publisher.room()
-                    self._lease.check()
-                elif not number % SENT_AT_ONCE:
-                    await asyncio.sleep(0)
-                    self._lease.check()
-                if isinstance(command, LOOKS) or self._paused.looks(run, command):
-                    await stored(answers)  # it looks for what is stored, and an earlier command may have sent one
-                    self._lease.check()
-                if number == len(commands) and is_completion(command):
-                    await stored(answers)  # who reads the state that the end carries looks for nothing before it
-                    self._lease.check()
-                    answers = [_sent(self._send_completion(workflow, run, command.event))]
-                else:
-                    answers.append(_sent(await self._send(workflow, run, command, since, outputs)))
-            await stored(answers)
+            last = commands[-1] if commands else None
+            if last is None or not is_completion(last):
+                await self._send_all(workflow, run, commands, since, events)
+                return None
+            await self._send_all(workflow, run, commands[:-1], since, events)
+            await self._room()
+            # Who reads the state that the end carries looks for nothing before it.
+            return await complete(self._store.history, workflow, run, last.event)
         except (Unavailable, Conflict):
             raise
         except (TooLarge, NotFound, Invalid) as error:
@@ -161,13 +143,42 @@ class Effects:
             await self._send_end(workflow, run, failed)
         except PenstockError as error:  # the removal of a message, for example: the fault is the broker's
             raise Unavailable(f"the broker refuses what the run needs: {error}") from error
+        return None
 
-    def _send_plain(self, workflow: Workflow, run: Run, command: Command) -> asyncio.Future[bytes]:
+    async def _room(self) -> None:
+        """Return when there is room for another message, and the lease is good."""
+        if self._store.publisher.full:
+            await self._store.publisher.room()
+        self._lease.check()
+
+    async def _send_all(
+        self, workflow: Workflow, run: Run, commands: list[Command], since: float, events: Sequence[PendingEvent]
+    ) -> None:
+        """Return when everything is stored."""
+        if len(commands) <= PLAIN_MAX and all(map(_is_plain, commands)) and not self._store.publisher.full:
+            await stored([self._send_task(run, command) for command in commands])  # type: ignore[arg-type]
+            return
+        outputs = Outputs(self._store.history, run.run_id, events)
+        for command in commands:
+            if isinstance(command, DeadLetterTask):  # readable before the event that fails the run
+                await self._dead_letter(workflow, run, command, outputs)
+                reached("dead_letter.stored")
+        answers: list[asyncio.Future[bytes] | None] = []
+        for number, command in enumerate(commands, 1):
+            if self._store.publisher.full:
+                await self._room()
+            elif not number % SENT_AT_ONCE:
+                await asyncio.sleep(0)
+                self._lease.check()
+            if isinstance(command, LOOKS) or self._paused.looks(run, command):
+                await stored(answers)  # it looks for what is stored, and an earlier command may have sent one
+                self._lease.check()
+            answers.append(_sent(await self._send(workflow, run, command, since, outputs)))
+        await stored(answers)
+
+    def _send_task(self, run: Run, command: DispatchTask) -> asyncio.Future[bytes]:
         """Send a command that `_is_plain`."""
-        if isinstance(command, DispatchTask):
-            return _sent(self._store.tasks.send(run.run_id, run.workflow_id, command, self._trace(run, command)))
-        assert is_completion(command)
-        return _sent(self._send_completion(workflow, run, command.event))
+        return _sent(self._store.tasks.send(run.run_id, run.workflow_id, command, self._trace(run, command)))
 
     async def _send(
         self, workflow: Workflow, run: Run, command: Command, since: float, outputs: Outputs
@@ -342,13 +353,6 @@ class Effects:
                 return history.send_end(event, run.seq, message_ids.of_cancellation(run.run_id, run.resumes))
             case _:
                 return history.send_end(event, run.seq)
-
-    def _send_completion(self, workflow: Workflow, run: Run, event: WorkflowCompleted) -> asyncio.Future[bytes]:
-        """Send the end of a run for which everything else is stored, with the run's state if it can have that."""
-        if event.payload.resumes != run.resumes:
-            return self._send_end(workflow, run, event)
-        history = self._store.history
-        return history.send_end(event, run.seq, state=carried_state(workflow, run, event, history))
 
     async def _with_input(
         self, workflow: Workflow, run: Run, command: DeadLetterTask, outputs: Outputs

@@ -1,15 +1,22 @@
 """The state of a run in the message of its end: a short run that has completed needs no snapshot beside it.
 
 Whoever reads the last event of such a run has all of it: the snapshot at the event before, and this one to fold on top.
+Its owner need not even read that: it knows what it has stored, and that nothing came before it.
 """
 
 from __future__ import annotations
 
-from typing import Protocol, TypeGuard
+from asyncio import Future
+from typing import NamedTuple, Protocol, TypeGuard
+
+from msgspec.structs import replace
 
 from penstock.broker.names import owner_state
+from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.streams.history import History
+from penstock.config.process.crash_points import reached
+from penstock.engine.errors import Conflict
 from penstock.engine.run.advance import advance
 from penstock.engine.run.commands import AppendEvent, Command
 from penstock.engine.run.events import Record, WorkflowCompleted
@@ -31,8 +38,47 @@ def is_completion(command: Command) -> TypeGuard[Completion]:
     return isinstance(command, AppendEvent) and isinstance(command.event, WorkflowCompleted)
 
 
-def carried_state(workflow: Workflow, run: Run, event: WorkflowCompleted, history: History) -> str | None:
-    """What the end shall carry: one line of text; None where the run needs a snapshot.
+class OwnEnd(NamedTuple):
+    """The end of a run that its owner has stored behind all that it has folded, and the run after it."""
+
+    event: WorkflowCompleted
+    run: Run
+
+
+class _Carried(NamedTuple):
+    """A state, as one line of text, and the run after the end that carries it; its sequence is not known yet."""
+
+    state: str
+    after: Run
+
+
+async def complete(history: History, workflow: Workflow, run: Run, event: WorkflowCompleted) -> OwnEnd | None:
+    """Store the end of a run for which everything else is stored, with the run's state if it can have that. Returns the
+    end if it carries the state. Raises TooLarge, ApiError."""
+    if event.payload.resumes != run.resumes:  # `advance` refuses it: readers must not trust it
+        await _stored(history.send(event))
+        return None
+    carried = _carried(workflow, run, event, history)
+    if carried is not None:
+        try:
+            answer = await _stored(history.send_end(event, run.seq, state=carried.state))
+        except Conflict:  # something was stored since: perhaps this very event, whose answer got lost
+            pass
+        else:
+            return OwnEnd(event, replace(carried.after, seq=ack_seq(answer)))
+    await _stored(history.send_end(event, run.seq))
+    return None
+
+
+async def _stored(answer: Future[bytes]) -> bytes:
+    reached("shard.command_sent")
+    stored = await answer
+    reached("shard.command_stored")
+    return stored
+
+
+def _carried(workflow: Workflow, run: Run, event: WorkflowCompleted, history: History) -> _Carried | None:
+    """What the end shall carry; None where the run needs a snapshot.
 
     That is so where the end orders something, which may have to be done again, where the history does not last, and
     for a state that is large, or that may not stand in a header.
@@ -43,7 +89,7 @@ def carried_state(workflow: Workflow, run: Run, event: WorkflowCompleted, histor
     if len(body) > STATE_BYTES_MAX or not body.isascii() or b"\n" in body or b"\r" in body:
         return None
     after, following = advance(workflow, run, Record(run.seq + 1, 0.0, event))
-    return body.decode() if after is not None and after.ended and not following else None
+    return _Carried(body.decode(), after) if after is not None and after.ended and not following else None
 
 
 def carries_state(run: Run, last: Delivery) -> bool:

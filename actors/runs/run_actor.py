@@ -27,7 +27,7 @@ from penstock.actors.runs.actor_state import (
 )
 from penstock.actors.runs.dead_letters import EventDeadLetters, event_of, is_expected
 from penstock.actors.runs.effects import Effects
-from penstock.actors.runs.end_state import carries_state
+from penstock.actors.runs.end_state import OwnEnd, carries_state
 from penstock.actors.runs.loading import FAILED, LoadedRun, Owner, advance_safely, load
 from penstock.actors.runs.new_runs import workflow_of_new
 from penstock.actors.runs.putting_away import is_put_away, put_away, remove_run, until_archived
@@ -205,7 +205,9 @@ class RunActor:
         if commands:
             assert self.run is not None
             assert self._workflow is not None
-            await deps.effects.perform(self._workflow, self.run, commands, events[0].received, events)
+            end = await deps.effects.perform(self._workflow, self.run, commands, events[0].received, events)
+            if end is not None:
+                self._take_end(self._workflow, self.run, end)
         reached("shard.published")
         self._carried_out = events[-1].delivery.seq if events else self._carried_out
         observe(deps.metrics.handling, events)
@@ -224,6 +226,14 @@ class RunActor:
             self._state, self._current = SAVED, False
         elif self._state in NOT_DUE:
             self._state = self._needed(run)
+
+    def _take_end(self, workflow: Workflow, before: Run, end: OwnEnd) -> None:
+        """Fold the end that is stored now: what the broker will deliver of it is handled already."""
+        self.run = end.run
+        self._state, self._current = SAVED, False
+        self._count(expanded(workflow, before), before, end.run, Record(end.run.seq, 0.0, end.event))
+        if all(event.delivery.seq != end.run.seq for event in self._pending):
+            self.queue.ends.add(end.run.seq)
 
     def _needed(self, run: Run) -> ActorState:
         lasting = self._deps.store.history.keeps_all

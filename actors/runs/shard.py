@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import Any
 
 from penstock.actors.runs.asking_again import ask_again
@@ -20,7 +21,7 @@ from penstock.actors.runs.limits.limit_owner import LimitOwner
 from penstock.actors.runs.run_actor import RunActor, RunDeps
 from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
-from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, PendingEvent
+from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, PendingEvent, observe
 from penstock.actors.runs.shared.run_metrics import RunMetrics
 from penstock.actors.runs.shared.snapshot_queue import SnapshotQueue
 from penstock.actors.runs.shared.turn_queue import TurnQueue
@@ -99,12 +100,16 @@ class Shard:
 
     def take(self, queue: PartitionQueue, delivery: Delivery) -> None:
         """Hand one event to its run's actor."""
+        delivery.read_place()
         run_id, received = delivery.subject[delivery.subject.rfind(".") + 1 :], time.monotonic()
         redelivered = delivery.deliveries > 1 or delivery.seq <= queue.takeover_seq
         if not redelivered:  # an old event has an old time
             self.clock.observe(delivery.at, received)
         event = PendingEvent(delivery, received, redelivered)
         queue.events.append(event)
+        if delivery.seq in queue.ends:
+            self._take_own(queue, event)
+            return
         backlog = self.backlog  # inline: this runs for every event
         backlog.events += 1
         backlog.bytes += len(delivery.data)
@@ -112,6 +117,14 @@ class Shard:
         if actor is None:
             actor = self.actors[run_id] = RunActor(self._deps, run_id, queue)
         actor.deliver(event)
+        reached("shard.received")
+
+    def _take_own(self, queue: PartitionQueue, event: PendingEvent) -> None:
+        """Take an event that the actor has folded when it stored it: it is handled."""
+        queue.ends.remove(event.delivery.seq)
+        event.handled, event.delivery.data = True, b""
+        observe(self.metrics.handling, (event,))
+        observe(self.metrics.commit, (event,))
         reached("shard.received")
 
     def room(self) -> int:
@@ -160,9 +173,8 @@ class Shard:
                 await self.store.consumers.open(queue.consumer, number, queue.start)
             skip_reset = False
 
-        return self.store.history.consume(
-            queue.consumer, lambda delivery: self.take(queue, delivery), batch=PULL_BATCH, room=self.room, before=begin
-        )
+        take = partial(self.take, queue)
+        return self.store.history.consume(queue.consumer, take, batch=PULL_BATCH, room=self.room, before=begin)
 
     async def hand_over(self, number: int) -> int:
         """Finish the work on a partition's runs, save and acknowledge them, and forget them.

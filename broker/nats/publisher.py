@@ -20,7 +20,7 @@ from penstock.broker.nats.errors import translated
 from penstock.config.logging import get_logger
 from penstock.config.process.background import begin, restarting
 from penstock.config.process.rate_limited_log import log_rate_limited
-from penstock.engine.errors import Conflict, Full, TooLarge, Unavailable
+from penstock.engine.errors import Full, TooLarge, Unavailable
 from penstock.telemetry.meters import Meters
 
 RESEND_S = 2.0
@@ -43,7 +43,7 @@ log = get_logger()
 class _Sent:
     """One message in flight."""
 
-    __slots__ = ("data", "future", "headers", "otherwise", "sent_at", "since", "subject", "wait_if_full")
+    __slots__ = ("data", "future", "headers", "sent_at", "since", "subject", "wait_if_full")
 
     def __init__(
         self,
@@ -52,15 +52,13 @@ class _Sent:
         headers: dict[str, str] | None,
         wait_if_full: bool,
         future: asyncio.Future[bytes],
-        otherwise: dict[str, str] | None,
     ) -> None:
-        self.subject, self.data, self.headers, self.wait_if_full, self.future, self.otherwise = (
+        self.subject, self.data, self.headers, self.wait_if_full, self.future = (
             subject,
             data,
             headers,
             wait_if_full,
             future,
-            otherwise,
         )
         self.since = self.sent_at = time.monotonic()
 
@@ -98,26 +96,19 @@ class Publisher:
         return self._broker.max_payload - HEADER_BYTES_MAX
 
     def send(
-        self,
-        subject: str,
-        data: bytes,
-        headers: dict[str, str] | None = None,
-        *,
-        wait_if_full: bool = True,
-        otherwise: dict[str, str] | None = None,
+        self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, wait_if_full: bool = True
     ) -> asyncio.Future[bytes]:
         """Queue one message; the future has the broker's answer (see `ack_seq`). It is sent again until answered: give
         a message id.
 
         The future raises Conflict for a stale expectation, TooLarge, and ApiError for another refusal. It does not end
         while the broker is away, nor while the storage is full, unless `wait_if_full` is false: then it raises Full.
-        With the headers `otherwise` it is sent again instead of raising the first Conflict.
         The caller sets the deadline; cancelling the future ends the repeats.
         """
         self._count += 1
         key = str(self._count)
         future: asyncio.Future[bytes] = self._loop.create_future()
-        self._waiting[key] = _Sent(subject, data, headers, wait_if_full, future, otherwise)
+        self._waiting[key] = _Sent(subject, data, headers, wait_if_full, future)
         self._bytes += len(data)
         self._enqueue(key)
         return future
@@ -206,10 +197,6 @@ class Publisher:
             return
         if isinstance(error, Unavailable) and (sent.wait_if_full or not isinstance(error, Full)):
             self._complain(error)  # full, busy or starting: the sweep sends again
-            return
-        if isinstance(error, Conflict) and sent.otherwise is not None:
-            sent.headers, sent.otherwise = sent.otherwise, None
-            self._enqueue(key)
             return
         self._forget(key)
         if not sent.future.done():

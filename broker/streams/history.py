@@ -87,13 +87,12 @@ class History:
         self, event: RunEvent, folded_seq: int, message_id: str | None = None, state: str | None = None
     ) -> asyncio.Future[bytes]:
         """As `send`, by the run's owner, which has folded the run's events up to `folded_seq`: readers need not fold
-        them again. `message_id` replaces its usual id. `state`, in one line, is the snapshot of the run at that event;
-        it is stored only if nothing was stored for the run since."""
+        them again. `message_id` replaces its usual id. `state`, in one line, is the snapshot of the run at that event:
+        with it, the future raises Conflict when something was stored for the run since."""
         headers = {MSG_ID: message_id or message_ids.of_event(event), names.OWNER_SEQ: str(folded_seq)}
-        if state is None:
-            return self._send(event, headers)
-        whole = {**headers, EXPECT_SEQ: str(folded_seq), names.OWNER_STATE: state}
-        return self._publisher.send(names.history_subject(event.run_id), encode(event), whole, otherwise=headers)
+        if state is not None:
+            headers[EXPECT_SEQ], headers[names.OWNER_STATE] = str(folded_seq), state
+        return self._send(event, headers)
 
     def _send(self, event: Event, headers: dict[str, str], wait_if_full: bool = True) -> asyncio.Future[bytes]:
         return self._publisher.send(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _LIBRARY = ctypes.CDLL(None)
+THRESHOLD_DEFAULT, THRESHOLD_SELDOM = 700, 20_000  # objects
 
 
 def give_back(*, thoroughly: bool = False) -> None:
@@ -33,3 +34,18 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Within the block, look for garbage seldom, and never among what is there already: for a program that is loaded
+    and begins its work, most of whose objects go without it. A program that has set a threshold keeps it."""
+    young, *older = gc.get_threshold()
+    if young == THRESHOLD_DEFAULT:
+        gc.set_threshold(THRESHOLD_SELDOM, *older)
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(young, *older)

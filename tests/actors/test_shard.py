@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import run_actor
+from penstock.actors.runs.end_state import OwnEnd, complete
 from penstock.actors.runs.loading import LoadedRun, Owner, load, load_at
 from penstock.actors.runs.shard import Shard
+from penstock.actors.runs.shared.mailbox import PendingEvent
 from penstock.broker import names
 from penstock.broker.names import owner_seq, owner_state
 from penstock.broker.nats.headers import into_empty
@@ -24,6 +27,7 @@ from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import SCHEDULE_AHEAD_MIN_S
 from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import Conflict
 from penstock.engine.run.advance import fold
 from penstock.engine.run.event_payloads import Completed, SignalRef
 from penstock.engine.run.events import SignalReceived, StepCompleted, StepStarted, WorkflowCompleted
@@ -103,11 +107,48 @@ async def test_an_event_between_the_state_and_the_end_is_not_lost(store: Store, 
     assert run is not None
     await store.history.append(SignalReceived(run_id=run_id, payload=SignalRef(name="late", size=0)))
     end = WorkflowCompleted(run_id=run_id, payload=Completed(output=Raw(b"1")))
-    await store.history.send_end(end, run.seq, state=to_snapshot(run).decode())
+    with pytest.raises(Conflict):
+        await store.history.send_end(end, run.seq, state=to_snapshot(run).decode())
+    done = replace(run, steps={"s0": replace(run.steps["s0"], status=StepStatus.COMPLETED)})
+    workflow = await store.definitions.load(run.workflow_id, run.digest)
+    assert await complete(store.history, workflow, done, end) is None
     [*_, last] = await store.history.read(run_id)
     assert b'"workflow.completed"' in last.data
     assert owner_state(last.headers) is None
     assert run.seq == owner_seq(last.headers)
+
+
+async def test_an_end_that_its_owner_has_stored_is_handled_when_it_is_delivered(store: Store, shard: Shard) -> None:
+    async with echo(store, "owned.echo"):
+        run = await ended(store, await start(store, chain("owned", 1)))
+    [*_, last] = await store.history.read(run.run_id)
+    queue = shard._queues[names.partition(run.run_id)]
+    await until_true(lambda: bool(queue.events) and queue.events[-1].delivery.seq == last.seq)
+    assert queue.events[-1].handled
+    assert queue.events[-1].delivery.data == b""
+    assert not queue.ends
+    assert run.run_id not in shard.actors
+    assert shard.metrics._runs["owned", "completed"] == 1
+    assert sum(shard.metrics.commit.counts) == len(queue.events)
+
+
+async def test_an_end_that_is_delivered_before_its_owner_knows_that_it_is_stored(store: Store, shard: Shard) -> None:
+    run_id = await start(store, chain("early", 1))
+    await until(lambda: store.reader.one(names.TASKS, names.task_subject("early.echo", run_id)))
+    actor = shard.actors[run_id]
+    assert actor.run is not None
+    run, seq = actor.run, actor.run.seq + 1_000_000
+    reply = f"$JS.ACK.{names.HISTORY}.c.1.{seq}.7.1790000000000000000.0"
+    delivered = PendingEvent(Delivery(store.broker, names.stored_subject(run_id), reply, b"{}"), 0.0, False)
+    workflow = await store.definitions.load(run.workflow_id, run.digest)
+    end = WorkflowCompleted(run_id=run_id, payload=Completed(output=Raw(b"1")))
+    actor._pending.append(delivered)
+    actor._take_end(workflow, run, OwnEnd(end, replace(run, status=RunStatus.COMPLETED, seq=seq)))
+    assert seq not in actor.queue.ends  # it is here already
+    actor._pending.clear()
+    actor._take_end(workflow, run, OwnEnd(end, replace(run, status=RunStatus.COMPLETED, seq=seq)))
+    assert seq in actor.queue.ends
+    actor.queue.ends.clear()
 
 
 async def test_a_late_event_finds_the_run_as_its_end_left_it(store: Store, shard: Shard) -> None:

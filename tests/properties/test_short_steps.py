@@ -1,4 +1,5 @@
-"""An answer that is folded in one pass leads to what the start and the answer behind it lead to."""
+"""An answer that is folded in one pass leads to what the start and the answer behind it lead to; and an end that its
+owner has stored to what it knows already."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
+from penstock.actors.runs.end_state import STATE_BYTES_MAX, _carried, is_completion
 from penstock.engine.run.advance import _begun_and_answered, advance
 from penstock.engine.run.commands import Command
 from penstock.engine.run.event_payloads import PauseScope, Started
@@ -15,12 +18,15 @@ from penstock.engine.run.events import (
     Record,
     StepCompleted,
     StepFailed,
+    WorkflowCompleted,
     WorkflowPaused,
     WorkflowStarted,
     WorkflowUnpaused,
+    decode,
+    encode,
 )
 from penstock.engine.run.execution.deliveries import short_step
-from penstock.engine.run.state import Run, StepStatus
+from penstock.engine.run.state import Run, StepStatus, to_snapshot
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
 from tests.properties.definitions import compiled, definitions, task
@@ -68,7 +74,25 @@ def test_one_pass_is_as_good_as_two(data: st.DataObject) -> None:
         record = Record(seq, EPOCH + seq, event)
         if isinstance(event, StepCompleted) and event.started_at is not None:
             check(workflow, run, record, event)
-        run, _ = advance(workflow, run, record)
+        run, commands = advance(workflow, run, record)
+        if run is not None and commands and is_completion(commands[-1]):
+            check_end(workflow, run, commands[-1].event)
+
+
+class Lasting:
+    keeps_all = True
+
+
+def check_end(workflow: Workflow, run: Run, event: WorkflowCompleted) -> None:
+    """What its owner makes of the end that it stores is what the delivered one leads to, whatever its sequence."""
+    history: Any = Lasting()
+    carried = _carried(workflow, run, event, history)
+    folded, following = advance(workflow, run, Record(run.seq + 7, EPOCH + 1e6, decode(encode(event))))
+    if carried is None:
+        assert following or len(to_snapshot(run)) > STATE_BYTES_MAX
+    else:
+        assert not following
+        assert replace(carried.after, seq=run.seq + 7) == folded
 
 
 def check(workflow: Workflow, run: Run, record: Record, event: StepCompleted) -> None:

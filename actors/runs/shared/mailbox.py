@@ -64,16 +64,29 @@ class PartitionQueue:
     acknowledged. What was delivered up to `takeover_seq` may have been seen before, by another owner or by this one.
     `dead_letters` are those that the broker has not stored yet, by the sequence of the event. `owned` ends when the
     shard forgets the partition. `current` are revisions of snapshots of runs that have left memory: as long as the
-    shard owns the partition and gets no event of such a run, the snapshot has all that its log says.
+    shard owns the partition and gets no event of such a run, the snapshot has all that its log says. `ends` are the
+    sequences of events, still to come, that the shard has stored and folded itself.
     """
 
-    __slots__ = ("consumer", "current", "dead_letters", "events", "owned", "pull", "pulling", "start", "takeover_seq")
+    __slots__ = (
+        "consumer",
+        "current",
+        "dead_letters",
+        "ends",
+        "events",
+        "owned",
+        "pull",
+        "pulling",
+        "start",
+        "takeover_seq",
+    )
 
     def __init__(self, consumer: str, start: int) -> None:
         self.consumer, self.start = consumer, start
         self.events: deque[PendingEvent] = deque()
         self.dead_letters: dict[int, asyncio.Future[None]] = {}
         self.current = Revisions()
+        self.ends: set[int] = set()
         self.takeover_seq = 0
         self.owned = True
         self.pulling = AsyncExitStack()
@@ -89,6 +102,7 @@ class PartitionQueue:
         acknowledged any more. A broker that was restarted may have lost what it had stored last."""
         self.events.clear()
         self.current.clear()
+        self.ends.clear()
         self.takeover_seq = takeover_seq
 
     def keep_current(self, revision: int) -> None:
