@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager, suppress
-from functools import partial
 from typing import Any
 
 from penstock.actors.runs.asking_again import ask_again
@@ -173,8 +172,9 @@ class Shard:
                 await self.store.consumers.open(queue.consumer, number, queue.start)
             skip_reset = False
 
-        take = partial(self.take, queue)
-        return self.store.history.consume(queue.consumer, take, batch=PULL_BATCH, room=self.room, before=begin)
+        return self.store.history.consume(
+            queue.consumer, lambda delivery: self.take(queue, delivery), batch=PULL_BATCH, room=self.room, before=begin
+        )
 
     async def hand_over(self, number: int) -> int:
         """Finish the work on a partition's runs, save and acknowledge them, and forget them.

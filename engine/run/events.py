@@ -250,7 +250,7 @@ Event: TypeAlias = (
 )
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """An event in the log: `seq` is its stream sequence, `at` the time at which the broker stored it, in s since the
     epoch."""
 

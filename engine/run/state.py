@@ -113,7 +113,7 @@ STEP_DONE = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.RECO
 STEP_ENDED = STEP_DONE | {StepStatus.FAILED, StepStatus.CANCELLED}
 
 
-class StepState(Struct, frozen=True, omit_defaults=True):
+class StepState(Struct, frozen=True, omit_defaults=True, gc=False):
     """The state of one step of any kind.
 
     The struct is flat because older and newer versions read the same snapshots: a struct for each kind would be
@@ -215,7 +215,7 @@ class Compensation(Struct, frozen=True, omit_defaults=True):
     announced: bool = False
 
 
-class Run(Struct, frozen=True, omit_defaults=True):
+class Run(Struct, frozen=True, omit_defaults=True, gc=False):
     """One execution of a workflow. `seq` is the stream sequence of the last event folded in, `due` the workflow's
     deadline.
 

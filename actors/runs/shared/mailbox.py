@@ -15,7 +15,7 @@ from penstock.config.limits import MIB
 from penstock.engine.run.events import Event
 from penstock.telemetry.meters import Histogram
 
-BACKLOG_EVENTS_MAX = 20_000  # beyond it the broker keeps the rest
+BACKLOG_EVENTS_MAX = 5000  # beyond it the broker keeps the rest
 BACKLOG_BYTES_MAX = 64 * MIB
 CURRENT_MAX = 50_000  # of a partition
 
@@ -49,12 +49,14 @@ class Backlog:
         return self.events >= BACKLOG_EVENTS_MAX or self.bytes >= BACKLOG_BYTES_MAX
 
     def remove(self, events: Sequence[PendingEvent]) -> None:
-        """These are carried out. The run's state contains them now, so their bytes are dropped; each event itself is
+        """These are carried out. The run's state contains them now, so what they say is dropped; each event itself is
         kept until it is acknowledged."""
         self.events -= len(events)
         for event in events:
-            self.bytes -= len(event.delivery.data)
-            event.delivery.data, event.event = b"", None
+            delivery = event.delivery
+            self.bytes -= len(delivery.data)
+            delivery.data = delivery.headers = b""
+            delivery.subject, event.event = "", None
 
 
 class PartitionQueue:
