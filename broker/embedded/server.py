@@ -117,10 +117,12 @@ def render(settings: BrokerSettings) -> str:
         "}",
     ]
     lines += _authorization(settings)
+    lines.append(f"ports_file_dir: {_quote(str(Path(settings.data_dir).absolute()))}")
+    if not settings.leaf_remotes:  # it listens where the broker does, and asks for no credentials
+        lines.append(f"prof_port: {ANY_PORT}")
     if settings.monitor_port or settings.leaf_remotes:  # the state of the links to the hubs is read there
         lines.append(f"http: {_quote(f'{LOCAL}:{settings.monitor_port or ANY_PORT}')}")
     if settings.leaf_remotes:
-        lines.append(f"ports_file_dir: {_quote(str(Path(settings.data_dir).absolute()))}")
         remotes = ", ".join(_remote(settings, url) for url in settings.leaf_remotes)
         lines.append(f'leafnodes {{ reconnect: "2s", remotes: [{remotes}] }}')
     return "\n".join(lines) + "\n"
@@ -140,11 +142,19 @@ def log_path(settings: BrokerSettings) -> Path:
 
 def monitor_port(settings: BrokerSettings) -> int | None:
     """The port of the broker's monitoring on 127.0.0.1, as set or as chosen by the broker; None while it is down."""
-    if settings.monitor_port:
-        return settings.monitor_port
+    return settings.monitor_port or _chosen_port(settings, "monitoring")
+
+
+def profiler_port(settings: BrokerSettings) -> int | None:
+    """The port of the broker's profiler on 127.0.0.1, as chosen by the broker; None while it is down, and for a
+    leaf."""
+    return _chosen_port(settings, "profile")
+
+
+def _chosen_port(settings: BrokerSettings, use: str) -> int | None:
     for file in Path(settings.data_dir).absolute().glob(PORTS_FILES):
         with suppress(OSError, ValueError, LookupError):  # it is just being written, or taken away
-            return int(orjson.loads(file.read_bytes())["monitoring"][0].rpartition(":")[2])
+            return int(orjson.loads(file.read_bytes())[use][0].rpartition(":")[2])
     return None
 
 

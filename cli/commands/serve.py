@@ -17,6 +17,7 @@ import click
 import msgspec
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from penstock.actors.processes.broker_memory import BrokerMemory
 from penstock.actors.processes.children import run_services, run_shard, run_triggers
 from penstock.actors.processes.forked import ForkedChild
 from penstock.actors.processes.storage_guard import BROKER, StorageGuard
@@ -71,7 +72,7 @@ def serve(flags: dict[str, str], config: Path | None) -> None:
             *(_worker_child(settings, name) for name in settings.engine.builtin_workers),
         ]
         supervisor = Supervisor(children, SHUTDOWN_S, relay)
-        guards = [] if broker is None else [StorageGuard(broker, settings.broker, notice, supervisor.restart).watch]
+        guards = [] if broker is None else _guards(broker, settings.broker, notice, supervisor)
         supervisor.run(_watch_ready(settings, started_at), *guards)
     finally:
         if broker is not None:
@@ -164,6 +165,14 @@ _UNTIL_AVAILABLE = AsyncRetrying(
     before_sleep=_log_wait,
     reraise=True,
 )
+
+
+def _guards(
+    broker: EmbeddedBroker, settings: BrokerSettings, notice: Notice, supervisor: Supervisor
+) -> list[Callable[[], float | None]]:
+    """What looks after the embedded broker."""
+    storage = StorageGuard(broker, settings, notice, supervisor.restart)
+    return [storage.watch, BrokerMemory(broker, settings).watch]
 
 
 def _broker_child(broker: EmbeddedBroker, settings: BrokerSettings) -> Child:
