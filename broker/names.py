@@ -75,6 +75,8 @@ AUDIT_FILTER = "audit.change.*"
 REFUSALS_SUBJECT = "audit.refused"
 
 NO_SUBJECT = "=none"  # in no stream
+ALL = ">"  # whatever a stream has: the broker reads on without a look at its index of subjects
+HISTORY_START = "history."
 
 
 def history_subject(run_id: str) -> str:
@@ -86,6 +88,11 @@ def stored_subject(run_id: str) -> str:
     """The literal subject under which the broker stores a run's events: a read by it costs a hundredth of a read by a
     wildcard."""
     return f"history.{partition(run_id)}.{run_id}"
+
+
+def event_run_id(stored: str) -> str | None:
+    """The run of whose history this is the subject; None for that of a schedule."""
+    return stored.rpartition(".")[2] if stored.startswith(HISTORY_START) else None
 
 
 def forward_subject(holder: str) -> str:

@@ -37,10 +37,10 @@ async def histories(store: Store, ends: Mapping[str, int]) -> dict[str, WholeHis
     if first is None or max(ends.values()) - first.seq > MESSAGES_MAX * len(ends):
         return {}
     found, size = defaultdict[str, list[Stored]](list), 0
-    async with aclosing(store.reader.between(names.HISTORY, "history.>", first.seq, max(ends.values()))) as stored:
+    async with aclosing(store.reader.between(names.HISTORY, names.ALL, first.seq, max(ends.values()))) as stored:
         async for one in stored:
-            run_id = one.subject.rpartition(".")[2]
-            if run_id in ends:
+            run_id = names.event_run_id(one.subject)
+            if run_id is not None and run_id in ends:
                 found[run_id].append(one)
                 size += len(one.data)
             if size > TOGETHER_BYTES_MAX:

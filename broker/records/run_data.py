@@ -45,14 +45,17 @@ SELDOM = (
 )
 
 
+SNAPSHOTS = _keys(names.RUNS, 2, lambda run_id: run_id)
+
+
 class RunData:
     """Owned by a store. Whoever removes runs at the same time shares the calls of the broker."""
 
     def __init__(self, broker: Broker, reader: DirectReader) -> None:
         self._broker, self._reader = broker, reader
         self._wanted: dict[str, int] = {}
-        self._gate = asyncio.Semaphore(1)
-        self._putting_away = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._archived: dict[str, int] = {}
+        self._gate, self._archived_gate = asyncio.Semaphore(1), asyncio.Semaphore(1)
 
     async def remove(self, run_id: str, before: int, archived: Collection[int] = ()) -> None:
         """Delete everything of a run, of its history only what has a sequence below `before`, and these messages of the
@@ -68,12 +71,19 @@ class RunData:
     async def put_away(self, run_id: str, upto: int) -> None:
         """Remove the snapshot of an archived run, and what its history has up to this sequence. Raises Unavailable (it
         may be repeated)."""
-        async with self._putting_away:
-            snapshot = names.key_subject(names.RUNS, run_id)
-            await self._broker.remove(f"STREAM.PURGE.{names.bucket_stream(names.RUNS)}", {"filter": snapshot})
-            reached("run.snapshot_put_away")
-            history = {"filter": names.stored_subject(run_id), "seq": upto + 1}
-            await self._broker.remove(f"STREAM.PURGE.{names.HISTORY}", history)
+        self._archived[run_id] = upto
+        async with self._archived_gate:
+            if run_id in self._archived:
+                others = [one for one in self._archived if one != run_id][: TOGETHER_MAX - 1]
+                await self._put_away({one: self._archived[one] for one in (run_id, *others)})
+
+    async def _put_away(self, runs: Mapping[str, int]) -> None:
+        await self._purge(SNAPSHOTS.stream, map(SNAPSHOTS.subject_of, await self._there(SNAPSHOTS, list(runs))))
+        reached("run.snapshot_put_away")
+        history = [{"filter": names.stored_subject(run_id), "seq": upto + 1} for run_id, upto in runs.items()]
+        await self._purge_all(names.HISTORY, history)
+        for run_id in runs:
+            self._archived.pop(run_id, None)
 
     async def _remove(self, runs: Mapping[str, int]) -> None:
         for place in SELDOM:
