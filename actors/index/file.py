@@ -21,13 +21,14 @@ import orjson
 
 from penstock.actors.index import archived
 from penstock.actors.index.label_lists import LabelLists
+from penstock.actors.index.queries import Place
 from penstock.actors.index.rows import Change, News, Row, fold
 from penstock.config.process.crash_points import reached
 from penstock.engine import formats
 from penstock.engine.errors import Conflict
 from penstock.engine.run.state import RUN_ENDED, RunStatus
 
-FORM = 11
+FORM = 12
 # a version with more events rebuilds the file, and reads those that the former one skipped
 VERSION = FORM * 1000 + formats.VERSION
 WRITER_WAIT_S = 5.0
@@ -200,6 +201,21 @@ class IndexFile:
         with self._transaction():
             archived.forget_superseded(self._db, seqs)
 
+    def list_ends(self, after: Place) -> Place | None:
+        """As `archived.list_ends`. Any process of the host may call this."""
+        with self._transaction():
+            return archived.list_ends(self._db, after)
+
+    def unlist_ends(self) -> None:
+        """As `archived.unlist_ends`. Any process of the host may call this."""
+        with self._transaction():
+            archived.unlist_ends(self._db)
+
+    def forget_ends(self, gone: Collection[Place]) -> None:
+        """These do not belong in the list of ends any more. Any process of the host may call this."""
+        with self._transaction():
+            archived.forget_ends(self._db, gone)
+
     def unknown(self, run_ids: Collection[str]) -> list[str]:
         """Those of these runs that have no row."""
         asked = [run_id for run_id in run_ids if run_id not in self._cached]
@@ -258,6 +274,7 @@ class IndexFile:
         moved = [(before[run_id], row) for run_id, row in after.items() if run_id in before]
         self._add(made)
         self._move(moved)
+        archived.note_ends(self._db, after.values())
         totals = Counter([(row.workflow, row.status) for row in after.values()])
         totals.subtract(Counter([(old.workflow, old.status) for old, _ in moved]))
         self._db.executemany(

@@ -15,6 +15,7 @@ import orjson
 from msgspec.structs import replace
 
 from penstock.actors.index import archived
+from penstock.actors.index.archived import EndsPage
 from penstock.actors.index.counting import BackwardCount
 from penstock.actors.index.file import IndexProgress, connect, identity, read_progress
 from penstock.actors.index.queries import Place, RunQuery, TimeRange, groups
@@ -189,9 +190,9 @@ class IndexReader:
     def superseded(self) -> list[int]:
         return archived.superseded(self._db)
 
-    def to_archive(self, after: Place, before_us: int) -> tuple[list[str], Place | None]:
-        """As `archived.ended`."""
-        return archived.ended(self._db, after, before_us)
+    def ends(self, after: Place, before_us: int) -> EndsPage:
+        """As `archived.ends`."""
+        return archived.ends(self._db, after, before_us)
 
     def noted_archived(self, after: str, since: int) -> list[tuple[str, int]]:
         """As `archived.noted`."""

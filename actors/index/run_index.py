@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from penstock.actors.index.archived import EndsPage
 from penstock.actors.index.file import IndexProgress, identity
 from penstock.actors.index.instants import instant_us
 from penstock.actors.index.queries import AFTER_ANY_ID, INSTANT_US_MAX, Place, TimeRange
@@ -168,10 +169,10 @@ class RunIndex:
         with self._reading() as file:
             return file.superseded()
 
-    def to_archive(self, after: Place, before_us: int) -> tuple[list[str], Place | None]:
-        """As `archived.ended`. Raises Unavailable without a file."""
+    def ends(self, after: Place, before_us: int) -> EndsPage:
+        """As `archived.ends`. Raises Unavailable without a file."""
         with self._reading() as file:
-            return file.to_archive(after, before_us)
+            return file.ends(after, before_us)
 
     def noted_archived(self, after: str, since: int) -> list[tuple[str, int]]:
         """As `archived.noted`. Raises Unavailable without a file."""

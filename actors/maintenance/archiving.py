@@ -17,7 +17,7 @@ from contextlib import aclosing, closing, suppress
 from pathlib import Path
 
 from penstock.actors.control.run_operations import now
-from penstock.actors.index.archived import FIRST
+from penstock.actors.index.archived import FIRST, RunEnd
 from penstock.actors.index.file import IndexFile
 from penstock.actors.index.queries import Place
 from penstock.actors.index.run_index import RunIndex
@@ -30,13 +30,17 @@ from penstock.config.limits import MIB
 from penstock.config.logging import get_logger
 from penstock.config.process.background import all_of
 from penstock.config.process.crash_points import reached
-from penstock.engine.errors import Conflict
+from penstock.config.process.idle import IdleShare
+from penstock.engine.errors import Conflict, Unavailable
 
 EVERY_S = 10.0
-SHARE_MAX = 0.1  # of the time of a process of low priority: it must keep up with the runs that end
-SHORT_US = 3_600_000_000  # runs that took longer are found when all are looked through
+SHARE_MIN = 0.1  # of the time, on a machine that is busy: else the share of its CPU that is idle
+PAUSE_S_MIN = 0.2
+LATE_US = 60_000_000  # ends that the index learns of later are found when all are looked through
 ALL_EVERY_S = 3600.0
-TOGETHER_BYTES_MAX = 4 * MIB
+SHORT_US = 60_000_000  # runs that took longer have their histories apart from those that ended with them
+READ_BYTES_MAX = 4 * MIB
+TOGETHER_MAX = 500  # runs that go together: their shards have other work, too
 PUT_AWAY_S_MAX, PUT_AWAY_POLL_S = 2.0, 0.02  # a shard may be away: it does so later
 LOOKED_AT = 50
 
@@ -46,43 +50,71 @@ log = get_logger()
 async def apply_archiving(store: Store, index: Path, after_s: float | None) -> None:
     """Archive runs that ended so long ago, for ever, every EVERY_S or sooner; without a time, only tidy up what was
     archived. `index` is the run index's file."""
-    archiver = Archiver(store, index)
+    archiver, idle = Archiver(store, index), IdleShare()
 
     async def check(throttle: Throttle) -> None:
         if not await store.archive.in_use():
             return
         await archiver.remove_superseded()
-        if after_s is not None:
+        if after_s is None:
+            archiver.keep_no_list()
+        else:
             await archiver.archive(await store.history.now() - after_s, throttle)
 
-    await repeat_rounds("archiving", check, min(EVERY_S, after_s or EVERY_S), share_max=SHARE_MAX)
+    every_s = min(EVERY_S, after_s or EVERY_S)
+    await repeat_rounds(
+        "archiving", check, every_s, share_max=lambda: max(SHARE_MIN, idle()), pause_s_min=min(PAUSE_S_MIN, every_s)
+    )
 
 
 class Archiver:
-    """Remembers up to where everything is looked through, so that a round reads what is new."""
+    """Remembers up to which end everything is looked through, so that a round reads what is new."""
 
     def __init__(self, store: Store, index: Path) -> None:
         self._store, self._index = store, index
         self._all_at, self._before_us = -math.inf, 0
-        self._settled = 0
+        self._settled, self._refused = 0, 0
 
     async def archive(self, ended_before: float, throttle: Throttle = unthrottled) -> int:
-        """Archive the runs that ended before this time (of the broker, s since the epoch). Returns how many. Raises
-        Unavailable (it may be repeated)."""
+        """Archive the runs that ended before this time (of the broker, s since the epoch), those that ended first
+        before the others. Returns how many. Raises Unavailable (it may be repeated)."""
         begun, before_us = time.monotonic(), int(ended_before * 1e6)
         looks_at_all = begun - self._all_at > ALL_EVERY_S
-        after: Place | None = FIRST if looks_at_all else (self._before_us - SHORT_US, "")
+        after: Place | None = FIRST if looks_at_all else (self._before_us - LATE_US, "")
+        await self._list_ends()
         with closing(RunIndex(self._index)) as index:
-            done = await self._finish(index, ended_before, throttle)
+            done = await self._finish(index, ended_before, throttle) if looks_at_all or self._refused else 0
             while after is not None:
-                run_ids, after = index.to_archive(after, before_us)
-                done += await self._archive(index, run_ids, ended_before, throttle)
+                page = index.ends(after, before_us)
+                self._forget_ends(page.gone)
+                done += await self._archive_page(index, page.runs, ended_before, throttle)
+                after = page.next
         self._before_us = before_us
         if looks_at_all:
             self._all_at = begun
         if done:
             log.info("runs_archived", runs=done)
         return done
+
+    async def _list_ends(self) -> None:
+        """Have the index keep the list of ends, with those that were before. Raises Unavailable without an index."""
+        if not self._index.exists():
+            raise Unavailable("there is no run index yet")
+        with closing(IndexFile(self._index)) as file:
+            after: Place | None = FIRST
+            while after is not None:
+                after = file.list_ends(after)
+                await asyncio.sleep(0)
+
+    def keep_no_list(self) -> None:
+        """Nobody archives any more."""
+        with closing(IndexFile(self._index)) as file:
+            file.unlist_ends()
+
+    def _forget_ends(self, gone: Sequence[Place]) -> None:
+        if gone:
+            with closing(IndexFile(self._index)) as file:
+                file.forget_ends(gone)
 
     async def remove_superseded(self) -> None:
         """Remove messages from the archive whose runs it has in others."""
@@ -96,7 +128,7 @@ class Archiver:
     async def _finish(self, index: RunIndex, ended_before: float, throttle: Throttle) -> int:
         """Go on with what was stored in the archive, and may still stand in the history: somebody died, or an event
         came in between."""
-        done, after = 0, ""
+        done, after, self._refused = 0, "", 0
         _, upto = index.archived(())
         while noted := index.noted_archived(after, self._settled):
             run_ids = [run_id for run_id, _ in noted]
@@ -115,27 +147,56 @@ class Archiver:
             with closing(IndexFile(self._index)) as file:
                 file.forget(removed)
 
-    async def _archive(self, index: RunIndex, run_ids: Sequence[str], ended_before: float, throttle: Throttle) -> int:
+    async def _archive_page(
+        self, index: RunIndex, ended: Sequence[RunEnd], ended_before: float, throttle: Throttle
+    ) -> int:
+        """Archive those of these runs that can be, in this order. Those that took long are read on their own."""
+        if not ended:
+            return 0
+        short_since = ended[0].ended_us - SHORT_US
+        by_creation = sorted(ended, key=lambda one: one.created_us)
+        short = [one.run_id for one in by_creation if one.created_us >= short_since]
+        long = [one.run_id for one in by_creation if one.created_us < short_since]
+        places = {one.run_id: (one.ended_us, one.run_id) for one in ended}
+        done = await self._archive(index, short, ended_before, throttle, places)
+        return done + await self._archive(index, long, ended_before, throttle, places)
+
+    async def _archive(
+        self,
+        index: RunIndex,
+        run_ids: Sequence[str],
+        ended_before: float,
+        throttle: Throttle,
+        places: Mapping[str, Place] = {},
+    ) -> int:
         """Archive those of these runs that can be. They are read together, and then removed: the broker reads a block
-        of its stream anew for whoever reads from it behind a removal."""
+        of its stream anew for whoever reads from it behind a removal. `places` are theirs in the list of ends."""
         done, found, size = 0, list[Archivable](), 0
         async with aclosing(archivable(self._store, run_ids, ended_before)) as coming:
             async for more in coming:
                 found, size = found + more, size + sum(len(one.body) for one in more)
-                if size > TOGETHER_BYTES_MAX:
-                    done += await self._store_all(index, found)
+                if size > READ_BYTES_MAX:
+                    done += await self._store_all(index, found, places, throttle)
                     found, size = [], 0
                 await throttle()
-        return done + await self._store_all(index, found)
+        return done + await self._store_all(index, found, places, throttle)
 
-    async def _store_all(self, index: RunIndex, runs: Sequence[Archivable]) -> int:
-        if not runs:
-            return 0
-        places, _ = index.archived([one.run_id for one in runs])
-        done = await archive_runs(self._store, runs, places)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PUT_AWAY_S_MAX):
-                await self._put_away(runs)
+    async def _store_all(
+        self, index: RunIndex, runs: Sequence[Archivable], places: Mapping[str, Place], throttle: Throttle
+    ) -> int:
+        """Those that ended first go first."""
+        done, in_order = 0, sorted(runs, key=lambda one: places.get(one.run_id, FIRST))
+        for at in range(0, len(in_order), TOGETHER_MAX):
+            together = in_order[at : at + TOGETHER_MAX]
+            stored, _ = index.archived([one.run_id for one in together])
+            archived = await archive_runs(self._store, together, stored)
+            self._forget_ends([place for one in archived if (place := places.get(one)) is not None])
+            self._refused += len(together) - len(archived)
+            done += len(archived)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PUT_AWAY_S_MAX):
+                    await self._put_away(together)
+            await throttle()
         return done
 
     async def _put_away(self, runs: Sequence[Archivable]) -> None:
@@ -147,9 +208,9 @@ class Archiver:
             await asyncio.sleep(PUT_AWAY_POLL_S if left else 0)
 
 
-async def archive_runs(store: Store, runs: Sequence[Archivable], places: Mapping[str, int] = {}) -> int:
-    """Store these runs in the archive, then say so in their histories. Returns how many are archived now. `places` are
-    messages that may have one of them already. Raises Unavailable (it may be repeated)."""
+async def archive_runs(store: Store, runs: Sequence[Archivable], places: Mapping[str, int] = {}) -> list[str]:
+    """Store these runs in the archive, then say so in their histories. Returns those that are archived now. `places`
+    are messages that may have one of them already. Raises Unavailable (it may be repeated)."""
     stored = await _stored(store, runs, places)
     reached("archive.stored")
     at = now()
@@ -157,7 +218,7 @@ async def archive_runs(store: Store, runs: Sequence[Archivable], places: Mapping
     ends = {run.run_id: run.last_seq for run in runs}
     marked = await all_of(_marked(store, mark, ends[mark.run_id]) for mark in marks)
     reached("archive.marked")
-    return sum(marked)
+    return [mark.run_id for mark, is_stored in zip(marks, marked, strict=True) if is_stored]
 
 
 async def _stored(store: Store, runs: Sequence[Archivable], places: Mapping[str, int]) -> dict[str, int]:

@@ -26,16 +26,17 @@ async def repeat_rounds(
     check: Callable[[Throttle], Coroutine[Any, Any, object]],
     every_s: float,
     latest_s: float = math.inf,
-    share_max: float | None = None,
+    share_max: Callable[[], float] | None = None,
+    pause_s_min: float | None = None,
 ) -> NoReturn:
     """Run `check` for ever: `every_s` after the last round has ended, later after a round that took long, but at most
-    `latest_s` later. It takes `share_max` of the time, SHARE_MAX by
-    default.
+    `latest_s` later. It takes the share `share_max` of the time, which may change, SHARE_MAX by default. Its pauses
+    take at least `pause_s_min`, `every_s` by default.
 
     An error ends its round only, and what was waited for in vain is no work. `name` labels the log event and the
     metric of failures.
     """
-    share = _TimeShare(every_s, share_max)
+    share = _TimeShare(every_s if pause_s_min is None else pause_s_min, share_max)
     while True:
         await asyncio.sleep(max(every_s, min(share.sleep_due_s(), latest_s)))
         share.begin()
@@ -56,19 +57,20 @@ class _TimeShare:
     """Measures the work of rounds and sleeps for it. Owned by `repeat_rounds`. Pieces of work whose sleep would be
     shorter than `sleep_s_min` are added up."""
 
-    def __init__(self, sleep_s_min: float, share_max: float | None = None) -> None:
-        self._sleep_s_min, self._share_max = sleep_s_min, share_max or SHARE_MAX
-        self._worked_s = 0.0
+    def __init__(self, sleep_s_min: float, share_max: Callable[[], float] | None = None) -> None:
+        self._sleep_s_min, self._share_max = sleep_s_min, share_max
+        self._due_s = 0.0
         self._since = time.monotonic()
 
     def begin(self) -> None:
-        self._worked_s, self._since = 0.0, time.monotonic()
+        self._due_s, self._since = 0.0, time.monotonic()
 
     def sleep_due_s(self) -> float:
         """How long to sleep for the work since the last sleep, in s."""
-        now = time.monotonic()
-        self._worked_s, self._since = self._worked_s + now - self._since, now
-        return self._worked_s / self._share_max
+        now, share = time.monotonic(), SHARE_MAX if self._share_max is None else self._share_max()
+        self._due_s += (now - self._since) * (1 - share) / share
+        self._since = now
+        return self._due_s
 
     async def throttle(self) -> None:
         sleep_due_s = self.sleep_due_s()

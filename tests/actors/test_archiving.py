@@ -19,6 +19,7 @@ from penstock.actors.imports.reading import read, read_at, read_many
 from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow
 from penstock.actors.index.run_index import RunIndex
+from penstock.actors.maintenance import archiving
 from penstock.actors.maintenance.archivable import Archivable, archivable
 from penstock.actors.maintenance.archiving import Archiver, archive_runs
 from penstock.actors.maintenance.pruning import prune
@@ -234,7 +235,7 @@ async def test_a_run_that_is_removed_while_it_is_archived_does_not_come_back(sto
     await world.caught_up()
     await until(lambda: _has_written_its_end(store, run_id))
     assert [run_id] == (await prune(store, world.index, [run_id])).pruned
-    assert await archive_runs(store, [run]) == 0
+    assert await archive_runs(store, [run]) == []
     seq = await store.archive.tip()
     await world.archive()
     await world.archiver.remove_superseded()
@@ -383,7 +384,7 @@ async def test_of_two_that_archive_a_run_at_once_one_marks_it_and_nothing_is_los
     before = {run_id: await events(store, run_id) for run_id in run_ids}
     runs = await found(store, run_ids)
     done = await asyncio.gather(archive_runs(store, runs), archive_runs(store, runs))
-    assert sum(done) == 5
+    assert sum(map(len, done)) == 5
     await world.put_away()
     await world.archiver.remove_superseded()
     for run_id, history in before.items():
@@ -395,7 +396,7 @@ async def test_a_run_that_is_replayed_while_it_is_archived_goes_on(store: Store,
     run_id = await failed(store, "raced")
     (run,) = await found(store, [run_id])
     await run_operations.replay(store, run_id)
-    assert await archive_runs(store, [run]) == 0
+    assert await archive_runs(store, [run]) == []
     async with echo(store, "raced.echo"):
         assert RunStatus.COMPLETED is (await ended(store, run_id)).status
     await until(lambda: _has_written_its_end(store, run_id))
@@ -436,6 +437,30 @@ async def test_a_history_that_goes_while_it_is_read_is_read_on_in_the_archive(
         monkeypatch.setattr(whole_histories, "YOUNG_S", 0.0)
         assert whole == await events(reading, run_id)
         assert await is_gone(store, run_id)
+
+
+async def test_runs_are_archived_in_the_order_of_their_ends(store: Store, world: World) -> None:
+    first, second = await start(store, chain("ordered", 1)), await start(store, chain("ordered-first", 1))
+    for name, run_id in (("ordered-first", second), ("ordered", first)):
+        async with echo(store, f"{name}.echo"):
+            await ended(store, run_id)
+    await world.archive()
+    places = world.index.archived([first, second])[0]
+    assert places[second] < places[first]
+
+
+async def test_a_run_that_took_long_is_archived_with_short_ones(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving, "SHORT_US", 0)
+    parked = await start(store, chain("slow", 1))
+    run_ids = await completed(store, "quick", 3)
+    async with echo(store, "slow.echo"):
+        await ended(store, parked)
+    assert await world.archive() >= 4
+    for run_id in (parked, *run_ids):
+        assert await is_gone(store, run_id)
+        assert RunStatus.COMPLETED is (await read(store, run_id)).status
 
 
 async def test_young_and_running_runs_stay_where_they_are(store: Store, world: World) -> None:

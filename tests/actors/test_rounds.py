@@ -41,6 +41,28 @@ async def test_an_error_ends_its_round_and_the_next_one_comes(
     assert ({} if isinstance(error, Unavailable) else {"retention": 1}) == FAILURES
 
 
+async def test_the_share_of_the_time_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr("penstock.actors.maintenance.rounds.time.monotonic", lambda: now)
+    monkeypatch.setattr("penstock.actors.maintenance.rounds.asyncio.sleep", sleep)
+    allowed = 1.0
+    share = rounds._TimeShare(0.2, lambda: allowed)
+    for _ in range(50):
+        now += 0.1
+        await share.throttle()
+    assert now == pytest.approx(5.0)
+    allowed = 0.1
+    for _ in range(50):
+        now += 0.1
+        await share.throttle()
+    assert now == pytest.approx(5.0 + 50.0, rel=0.1)
+
+
 async def test_after_long_work_the_pause_is_many_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
     now, slept = 0.0, list[float]()
 
