@@ -1,22 +1,18 @@
 """The front end's server: `gunicorn -c python:penstock.config.gunicorn penstock.http.app:application`.
 
 Every name in lower case that gunicorn knows is one of its settings. Values come from SERVICE_* and the configuration
-file; a bad one ends the start with one line.
+file; a bad one ends the start with one line. The process that serves is in http/server.
 """
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import resource
 import signal
-from functools import partial
 from typing import Any
 
 from gunicorn import glogging
-from gunicorn.asgi.protocol import ASGIProtocol
-from gunicorn.workers import gasgi
 
 from penstock.config import limits
 from penstock.config.log_setup import configure
@@ -24,7 +20,6 @@ from penstock.config.logging import get_logger
 from penstock.config.process import rate_limited_log
 from penstock.config.process.background import FAILURES
 from penstock.config.process.ports import trouble
-from penstock.config.process.stopping import ON_STOP
 from penstock.config.settings import Settings, SettingsError, load
 from penstock.telemetry.warnings import WARNINGS
 
@@ -35,10 +30,7 @@ ANSWERS = {
 }
 FILES_KEPT = 128
 FILES_MAX = 2**20
-READ_AGAIN_S = 0.05
-LAST_REQUESTS_S = 1.0  # for what clients have just sent over connections that they keep open
 SOCKETS_HANDED_OVER = ("GUNICORN_FD", "LISTEN_FDS")  # by a former gunicorn, by systemd
-WORKER_SHUTDOWN_S = int(limits.HTTP_SHUTDOWN_S) - 1  # the rest is for closing the application, before the arbiter kills
 
 log = get_logger()
 
@@ -51,92 +43,6 @@ class Logger(glogging.Logger):  # type: ignore[misc]
         configure(_settings.log, "http")
         self.error_log.handlers.clear()
         self.error_log.propagate = True
-
-
-class HttpConnection(ASGIProtocol):  # type: ignore[misc]
-    """A connection with a time limit for its first request, and one of a bounded number: gunicorn waits for the first
-    request for ever, and accepts any number."""
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self.worker.connections.add(self)
-        if self.worker.nr_conns > self.worker.worker_connections:
-            self._send_error_response(503, "too many connections\n", [("Retry-After", "1")])
-            self._close_transport()
-        else:
-            self._arm_keepalive_timer()  # as before every later request; the end of its head disarms it
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.worker.connections.discard(self)
-        super().connection_lost(exc)
-
-    def close_if_idle(self) -> None:
-        """Close it if it has no request, or one whose head has not arrived yet."""
-        if self._keepalive_handle is not None:
-            super()._keepalive_timeout()
-
-    def _keepalive_timeout(self) -> None:
-        """Read once more before closing.
-
-        A loop that was held up runs its timers before it reads. A request may have come in time, and closing a
-        connection with unread bytes resets it.
-        """
-        self._keepalive_handle = self.worker.loop.call_later(READ_AGAIN_S, self._close_without_request)
-
-    def _close_without_request(self) -> None:
-        if not self._request_ready.is_set():
-            super()._keepalive_timeout()
-
-
-class HttpWorker(gasgi.ASGIWorker):  # type: ignore[misc]
-    """A process that stops in order. From SIGTERM on it accepts no connection, and waiting requests are answered with
-    what there is.
-
-    Connections that come while the process is busy wait in the socket's backlog, which is gunicorn's: uvloop's own is
-    100, and the kernel answers the next ones with cookies, and resets those whose request then comes in two parts.
-
-    Connections without a request are closed LAST_REQUESTS_S later: a request that was just sent is still answered.
-    Requests have WORKER_SHUTDOWN_S to be answered, then the application has some time to close. gunicorn's own worker
-    checks for the signal once a second, accepts connections until then, and waits for idle ones in vain.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.connections: set[HttpConnection] = set()
-        self._serving: asyncio.Task[None] | None = None
-
-    def init_signals(self) -> None:
-        """Install gunicorn's handlers, but let SIGTERM end a process that does not serve yet."""
-        super().init_signals()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    def _setup_event_loop(self) -> None:
-        super()._setup_event_loop()
-        self.loop.create_server = partial(self.loop.create_server, backlog=self.cfg.backlog)
-
-    async def _serve(self) -> None:
-        self._serving = asyncio.current_task()
-        self.loop.add_signal_handler(signal.SIGTERM, self.handle_exit_signal)
-        await super()._serve()
-
-    def handle_exit_signal(self) -> None:
-        if not self.alive:
-            return
-        super().handle_exit_signal()
-        for server in self.servers:
-            server.close()
-        self.state.get(ON_STOP, _nothing)()
-        self.loop.call_later(LAST_REQUESTS_S, self._close_idle)
-        if self.servers and self._serving is not None:
-            self._serving.cancel()  # out of its sleep
-
-    def _close_idle(self) -> None:
-        for connection in list(self.connections):
-            connection.close_if_idle()
-
-
-def _nothing() -> None:
-    """Called at the stop if the application has not started."""
 
 
 def when_ready(server: Any) -> None:
@@ -165,14 +71,12 @@ def pre_fork(server: Any, worker: Any) -> None:
 
 def post_worker_init(worker: Any) -> None:
     """Exclude what is loaded from garbage collection, since it is never freed, and collect less often."""
-    gasgi.ASGIProtocol = HttpConnection  # where the worker looks it up; it takes no other
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
 
 def post_fork(server: Any, worker: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # else the arbiter's own handler would take it here, for nothing
-    worker.cfg.set("graceful_timeout", WORKER_SHUTDOWN_S)
     configure(_settings.log, f"http-{worker.number}")
     WARNINGS.clear()
     FAILURES.clear()
@@ -197,9 +101,7 @@ _settings = _load()
 proc_name = "penstock-http"
 bind = str(_settings.http.listen)
 workers = _settings.http.workers
-worker_class = HttpWorker
-asgi_loop = "uvloop"
-asgi_lifespan = "on"
+worker_class = "penstock.http.server.worker.HttpWorker"
 control_socket_disable = True
 logger_class = Logger
 loglevel = _settings.log.level

@@ -5,7 +5,8 @@ the HTTP interface of workers; live/ shows what steps say while they run; histor
 says why runs wait; limits/ shows limits and overrides them; system/ has /health, /ready and /metrics; middleware/
 handles every request; messages/ has the contents of requests and responses, with errors.py, which maps every error to a
 status; openapi/ is the document of all of it. backend.py is the connection to the store, catalog.py the cache of
-definitions, served.py that of the served task types, front_end.py runs all of it under gunicorn in a child process.
+definitions, served.py that of the served task types; server/ is what brings requests under gunicorn, front_end.py runs
+all of it in a child process.
 
 Not here: what an event means (engine/run), how runs are stored (actors/, broker/). This folder must never have an
 __init__.py: with one, programs that are started in the checkout would import it instead of the standard library's http.

@@ -9,12 +9,13 @@ import os
 import sys
 from collections.abc import Mapping
 
-import gunicorn.arbiter
-import gunicorn.workers.gasgi  # noqa: F401 - all that gunicorn imports by itself, later
-import uvloop  # noqa: F401
+import gunicorn.arbiter  # noqa: F401 - here and below: what is imported by itself, later
+import uvicorn.lifespan.on
+import uvicorn.loops.uvloop  # noqa: F401
 from gunicorn.app.wsgiapp import WSGIApplication
 
-import penstock.http.app  # noqa: F401 - gunicorn finds it by name
+import penstock.http.app
+import penstock.http.server.worker  # noqa: F401 - gunicorn finds both by their names
 
 ARGUMENTS = ("gunicorn", "-c", "python:penstock.config.gunicorn", "penstock.http.app:application")
 

@@ -33,6 +33,11 @@ class FrontEnd:
         self._process = subprocess.Popen(command, env={**os.environ, **to_environ(settings)}, start_new_session=True)
 
     @property
+    def pid(self) -> int:
+        """Of gunicorn itself."""
+        return self._process.pid
+
+    @property
     def memory(self) -> int:
         """Bytes that its processes have in memory."""
         main = self._process.pid
