@@ -18,6 +18,8 @@ from httptools import (
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from penstock.http.server.joined_writes import JoinedWrites
+
 READ_AGAIN_S = 0.05
 BODY_SILENT_S_MAX = 30.0
 UNREAD_BYTES_MAX = 1 << 20  # of a body that nobody asked for; it is read so that its sender sees the answer
@@ -74,7 +76,8 @@ class HttpConnection(HttpToolsProtocol):
     server_state: ConnectionState
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self._writes = JoinedWrites(transport)
+        super().connection_made(self._writes)  # type: ignore[arg-type]
         self._bounds = self.server_state.bounds
         self._closed_to_more, self._last_answer = False, b""  # nothing that still comes is read
         self._in_head, self._ended = False, True
@@ -183,6 +186,7 @@ class HttpConnection(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self._writes.flush()  # of a response without a body
         if self._last_answer and not self.pipeline:
             self._close_with_last_answer()
         elif self.cycle.response_complete and self.cycle.more_body and self.expect_100_continue:
