@@ -66,7 +66,7 @@ class Watched:
 
     async def end(self) -> None:
         """Return once the run has ended. Raises as `events`."""
-        async with self._store.history.run_events(self._run_id, may_end) as coming:
+        async with self._store.history.until_end(self._run_id, may_end) as coming:
             if await self._ends_by_its_last(coming):
                 return
             batch: Sequence[Stored] | None = None
@@ -88,8 +88,8 @@ class Watched:
             if may_end(last.data) and not _begins(last):
                 self.run = await at_end(self._store, last)
                 return self.run is not None
-            newest = await coming.newest(SOON_S)
-            last = last if newest is not None and newest.seq < last.seq else newest
+            later = await coming.later(SOON_S)
+            last = last if later is not None and later.seq < last.seq else later
         return False
 
     async def _take_stored(self, coming: RunEvents) -> None:
