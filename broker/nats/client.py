@@ -177,14 +177,14 @@ class QuickClient(Client):
         if not self.is_connected or self._pending_data_size > WAITS_FROM_BYTES or self._transport is None:
             return False
         self._add(commands)
-        self._end_pass_soon()
+        self.end_pass_soon()
         return True
 
     def collect(self, collect: Callable[[], None]) -> None:
         """Have this called at the end of this pass of the event loop, before what was sent by `write_soon` is written:
         it may send more."""
         self._collects.append(collect)
-        self._end_pass_soon()
+        self.end_pass_soon()
 
     def _add(self, commands: Sequence[bytes]) -> None:
         size = sum(map(len, commands))
@@ -193,7 +193,8 @@ class QuickClient(Client):
         self._pending.extend(commands)
         self._pending_data_size += size
 
-    def _end_pass_soon(self) -> None:
+    def end_pass_soon(self) -> None:
+        """Write what is pending behind all that is due in the event loop by now."""
         if not self._pass_ends:
             self._pass_ends = True
             asyncio.get_running_loop().call_soon(self._end_pass)
@@ -207,7 +208,7 @@ class QuickClient(Client):
             self._pass_ends = False
             self._write_pending()
             if self._collects:
-                self._end_pass_soon()
+                self.end_pass_soon()
 
     def _write_pending(self) -> None:
         if not self._pending or not self.is_connected or self._transport is None:
@@ -285,6 +286,7 @@ class QuickParser:
             return
         read, connection = data if len(self._read) == 1 else b"".join(self._read), self._connection
         at = await self._parse(read)
+        self._client.end_pass_soon()  # behind the tasks that this has begun or woken: what they send leaves with them
         if connection == self._connection:
             self._read = [read[at:]] if at < len(read) else []
 
