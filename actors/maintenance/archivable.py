@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from penstock.actors.control.bulk import chunks
 from penstock.actors.index.instants import instant_us
-from penstock.actors.maintenance.ended_histories import WholeHistory, histories, whole_history
+from penstock.actors.maintenance.ended_histories import WholeHistory, begins_with, histories, whole_history
 from penstock.actors.maintenance.pruning import is_old
 from penstock.actors.runs.loading import FINAL, at_end, load, snapshots
 from penstock.broker.archive.archived_runs import (
@@ -39,7 +39,7 @@ class Archivable(NamedTuple):
 
 async def archivable(store: Store, run_ids: Sequence[str], ended_before: float) -> AsyncGenerator[list[Archivable]]:
     """Those of these runs that have ended before this time (of the broker, s since the epoch) and stand in the history,
-    a few at a time. The first was created first.
+    a few at a time. If the first was created first, they are read together.
 
     A run stays whose history has lost its beginning, or that is larger than a message. Raises Unavailable.
     """
@@ -68,7 +68,9 @@ async def _all_of_chunk(
     async def one(run: Run) -> Archivable | None:
         run_id, last_seq = run.run_id, last[run.run_id].seq
         async with gate:
-            whole = together.get(run_id) or await whole_history(store, run_id, last_seq)
+            whole = together.get(run_id)
+            if whole is None or not begins_with(whole.events[0], run.created_at):
+                whole = await whole_history(store, run_id, last_seq)
             return None if whole is None else await _archivable(store, run, whole, last_seq)
 
     return [found for found in await all_of(map(one, runs)) if found is not None]

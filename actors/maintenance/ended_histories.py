@@ -31,8 +31,8 @@ class WholeHistory(NamedTuple):
 
 
 async def histories(store: Store, ends: Mapping[str, int]) -> dict[str, WholeHistory]:
-    """The histories of those of these runs that were read together: whole ones, that end with these sequences. The
-    first of the runs was created first. Raises Unavailable."""
+    """The histories of those of these runs that were read together: those that end with these sequences, and are whole
+    if `begins_with` says so. The first of the runs should be the one that was created first. Raises Unavailable."""
     first = await store.history.first(next(iter(ends))) if len(ends) > 1 else None
     if first is None or max(ends.values()) - first.seq > MESSAGES_MAX * len(ends):
         return {}
@@ -46,6 +46,12 @@ async def histories(store: Store, ends: Mapping[str, int]) -> dict[str, WholeHis
             if size > TOGETHER_BYTES_MAX:
                 return {}
     return {run_id: WholeHistory(events) for run_id, events in found.items() if _is_whole(events, ends[run_id])}
+
+
+def begins_with(first: Stored, created_at: str) -> bool:
+    """Whether this is the first event of a run that was created then: a scheduled run has a start behind it, with which
+    it looks whole where its first event was not read."""
+    return decode(first.data).timestamp == created_at
 
 
 async def whole_history(store: Store, run_id: str, last_seq: int) -> WholeHistory | None:

@@ -1,4 +1,4 @@
-"""Slots that are granted to runs which were removed: nobody else would give them back."""
+"""Slots that are granted to runs which were removed or archived: nobody else would give them back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.engine.limits.names import LimitKind
 from penstock.engine.limits.records import Released
 from penstock.engine.run.events import LimitGranted, Malformed, decode
 
-GONE = "the run was removed"
+GONE = "the run was removed or archived"
 GRANT = LimitGranted.__struct_config__.tag
 
 

@@ -26,13 +26,23 @@ def until_archived(events: Sequence[PendingEvent]) -> int:
     return 0
 
 
-async def put_away(store: Store, run_id: str, mark: PendingEvent) -> None:
-    """Delete snapshot and history of a run up to this mark, and before them what the archive had of it: whoever finds
-    no history must not find less than all of it in the archive. Raises Unavailable (it may be repeated)."""
+async def put_away(store: Store, run_id: str, events: Sequence[PendingEvent]) -> None:
+    """Delete snapshot and history of a run up to the last of these events, a mark, and before them what the archive had
+    of it: whoever finds no history must not find less than all of it in the archive. Raises Unavailable (it may be
+    repeated)."""
+    await take_late(store, events)
+    mark = events[-1]
     found = archive_mark_in(mark.delivery.data)
     if found is not None:
         await store.archive.remove(found.payload.former)
     await store.run_data.put_away(run_id, mark.delivery.seq)
+
+
+async def take_late(store: Store, events: Sequence[PendingEvent]) -> None:
+    """What comes late for an archived run changes nothing; slots that it is granted are given back. Raises
+    Unavailable."""
+    for event in events:
+        await give_back(store, event.delivery.data)
 
 
 async def remove_run(store: Store, run_id: str, removed: int, events: Sequence[PendingEvent]) -> None:

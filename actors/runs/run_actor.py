@@ -30,7 +30,7 @@ from penstock.actors.runs.effects import Effects
 from penstock.actors.runs.end_state import OwnEnd, carries_state
 from penstock.actors.runs.loading import FAILED, LoadedRun, Owner, advance_safely, load
 from penstock.actors.runs.new_runs import workflow_of_new
-from penstock.actors.runs.putting_away import is_put_away, put_away, remove_run, until_archived
+from penstock.actors.runs.putting_away import is_put_away, put_away, remove_run, take_late, until_archived
 from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
 from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, PendingEvent, observe
@@ -247,7 +247,7 @@ class RunActor:
         store = self._deps.store
         if archived:
             self._deps.snapshots.remove(self.run_id)
-            await put_away(store, self.run_id, events[archived - 1])
+            await put_away(store, self.run_id, events[:archived])
             reached("shard.run_put_away")
             self._forget(archived)
         elif self._removed:
@@ -256,7 +256,8 @@ class RunActor:
             reached("shard.run_removed")
             self._forget(len(events))
         elif await is_put_away(store, self.run_id):
-            self._discard(len(events))  # what comes so late changes nothing
+            await take_late(store, events)
+            self._discard(len(events))
         else:
             self._give_up("the run was never started, or its definition is not in the store")
 

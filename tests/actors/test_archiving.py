@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.loading import load, load_many
 from penstock.broker import names
 from penstock.broker.archive import whole_histories
-from penstock.broker.archive.archived_runs import is_archive_mark
+from penstock.broker.archive.archived_runs import decode_archived, is_archive_mark
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
@@ -461,6 +462,20 @@ async def test_a_run_that_took_long_is_archived_with_short_ones(
     for run_id in (parked, *run_ids):
         assert await is_gone(store, run_id)
         assert RunStatus.COMPLETED is (await read(store, run_id)).status
+
+
+async def test_a_scheduled_run_is_archived_with_its_first_event(store: Store, world: World) -> None:
+    """Also when it is read with others, one of whom began before it had started."""
+    definition, digest = await register(store, chain("timed", 1))
+    run_at = datetime.now(UTC) + timedelta(seconds=1)
+    timed = (await run_operations.schedule(store, definition, digest, Raw(b"1"), run_at)).run_id
+    (between,) = await completed(store, "between")
+    async with echo(store, "timed.echo"):
+        await ended(store, timed)
+    before = await events(store, timed)
+    assert 5 == len(before)
+    archived = {run.run_id: run for run in await found(store, [between, timed])}
+    assert [seq for seq, _, _ in before] == [one.seq for one in decode_archived(archived[timed].body, 1).events]
 
 
 async def test_young_and_running_runs_stay_where_they_are(store: Store, world: World) -> None:
