@@ -15,6 +15,7 @@ from penstock.engine.run.events import TimerFired, decode
 from penstock.engine.run.state import Run, RunStatus, StepStatus, to_snapshot
 from penstock.engine.run.timers import live_timers
 from penstock.engine.times import rfc3339
+from tests.simulation import archiving
 from tests.simulation.broken import Broken
 from tests.simulation.clock import PARTITIONS
 
@@ -82,10 +83,13 @@ def check_records(world: World) -> None:
     world.operations.check()
     world.watch.families.check()
     world.strangers.check()
+    archiving.check(world)
     snapshots = world.server.streams[names.bucket_stream(names.RUNS)]
     letters = _letters(world)
     for run_id, run in world.watch.runs.items():
         if run.removed:
+            continue
+        if world.watch.archives.is_put_away(run_id):
             continue
         kept = snapshots.last(names.key_subject(names.RUNS, run_id))
         if world.watch.carried.get(run_id) != run and (kept is None or kept.data != to_snapshot(run)):

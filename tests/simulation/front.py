@@ -17,7 +17,7 @@ from penstock.actors.index.run_index import RunPage
 from penstock.broker.store import Store
 from penstock.engine.errors import CallFailed, Conflict, Invalid, NotFound, Unavailable
 from penstock.engine.run.state import RunStatus
-from tests.simulation import importing, labelling, operating, pruning
+from tests.simulation import archiving, importing, labelling, operating, pruning
 from tests.simulation.broken import Broken
 from tests.simulation.clock import TIME
 
@@ -33,7 +33,13 @@ STATUS = {
     "rerun": RunStatus.FAILED,
     "cancel": RunStatus.RUNNING,
 }
-FITS = {**operating.FITS, pruning.PRUNE: pruning.fits, importing.IMPORT: lambda run: not run.removed}
+FITS = {
+    **operating.FITS,
+    pruning.PRUNE: pruning.fits,
+    archiving.ARCHIVE: archiving.fits,
+    importing.IMPORT: lambda run: not run.removed,
+}
+APART = (pruning.PRUNE, archiving.ARCHIVE, importing.IMPORT)
 CALL_S_MAX = 30.0
 STARTS = ("start", "start keyed", "schedule", "call")
 AGAIN_S, PATIENCE_S = 0.2, 6.0  # of an operator: how often one looks, and for how long
@@ -90,7 +96,7 @@ class Front:
 
     def wish(self, move: Move) -> None:
         """Have a move's verb carried out, some by two at the same time."""
-        if (move.act in operating.ASKED or move.act in (pruning.PRUNE, importing.IMPORT)) and not self._fits_now(move):
+        if move.act in (*operating.ASKED, *APART) and not self._fits_now(move):
             self._world.server.later(AGAIN_S, self.wish, move)
             return
         twice = move.act in ("start keyed", "unschedule")
@@ -179,6 +185,9 @@ class Front:
                 return None
             case pruning.PRUNE:
                 return pruning.wanted(store, self._index, run_id, self._all(), move.pick)
+            case archiving.ARCHIVE:
+                runs = self._world.watch.runs
+                return archiving.archive(store, [one for one in self._all() if archiving.fits(runs[one])])
             case importing.IMPORT:
                 return self._imports.wanted(store, move, run_id)
             case "unschedule":

@@ -65,11 +65,12 @@ class Given:
 def _check_shown(world: World, run: Run) -> None:
     """By its snapshot and by its row."""
     kept = world.server.streams[names.bucket_stream(names.RUNS)].last(names.key_subject(names.RUNS, run.run_id))
-    first = decode(world.server.history.matching(names.stored_subject(run.run_id))[0].data)
+    first = decode(world.watch.archives.told[run.run_id][0].data)
     assert isinstance(first, WorkflowStarted | WorkflowScheduled), "the first event of a run"
     row = label_texts(first.payload.labels, None)
     carried = world.watch.carried.get(run.run_id)
-    if carried is None and (kept is None or from_snapshot(kept.data).labels != run.labels):
+    put_away = world.watch.archives.is_put_away(run.run_id)
+    if carried is None and not put_away and (kept is None or from_snapshot(kept.data).labels != run.labels):
         raise Broken(f"labels: its snapshot does not show {run.labels}", run.run_id)
     if sorted(row) != sorted(f"{key}:{value}" for key, value in (run.labels or {}).items()):
         raise Broken(f"labels: its row would show {row}, not {run.labels}", run.run_id)

@@ -38,6 +38,7 @@ from penstock.engine.run.execution import steps
 from penstock.engine.run.kinds import http, normal
 from penstock.engine.times import rfc3339
 from tests.simulation import (
+    mutants_of_archiving,
     mutants_of_kinds,
     mutants_of_limits,
     mutants_of_operating,
@@ -298,6 +299,7 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
 }
 MUTANTS |= mutants_of_kinds.MUTANTS | mutants_of_undoing.MUTANTS
 MUTANTS |= mutants_of_operating.MUTANTS | mutants_of_runs.MUTANTS | mutants_of_limits.MUTANTS
+MUTANTS |= mutants_of_archiving.MUTANTS
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from penstock.engine.definition.definitions import WorkflowDef, digest, from_jso
 from penstock.engine.run.compiling import compile_workflow
 from penstock.engine.run.workflow import Workflow
 from penstock.engine.validation import parse
-from tests.simulation import importing, operating, pruning
+from tests.simulation import archiving, importing, operating, pruning
 from tests.simulation import workflows as larger
 from tests.simulation.limited import definitions, moments
 
@@ -130,7 +130,7 @@ def plan_of(seed: int) -> Plan:
     troubles = _moves(chance, weights, count)
     if first:
         troubles += _moves(chance, STRANGE, chance.choice((0, 0, 1, 2)))
-    others = (operating, pruning, importing, moments)
+    others = (operating, pruning, importing, archiving, moments)
     troubles += [Move(*one) for other in others for one in other.moments(seed, CHAOS_S)]
     latency_s = chance.choice((0.004, 0.004, 0.02, 0.1, 0.6))
     pace = chance.choice((1.0, 2.0)) if {"takeover", "join", "pause", "freeze between"} & set(weights) else 6.0

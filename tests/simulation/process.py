@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from penstock.actors.ownership.ownership import open_shard
@@ -17,6 +18,7 @@ from penstock.broker.records.owners import Member
 from penstock.broker.store import Store
 from penstock.engine.run.workflow import Workflow
 from penstock.telemetry.meters import Meters
+from tests.simulation.archiving import places
 from tests.simulation.client import Client
 from tests.simulation.loop import Life
 from tests.simulation.server import Server
@@ -47,6 +49,9 @@ class Process:
         await self.client.connect()
         async with _opened(self.client) as store:
             self.store = store
+            if self.server.archives:
+                store.archive.after_s, store.archive._used = 1.0, True
+                store.archive.places = partial(places, self.server)
             store.definitions._compiled.update(
                 self._compiled
             )  # what other worlds of this seed's kind have compiled before

@@ -78,6 +78,7 @@ class Server:
         self._turn = self._clients = 0
         self._context = Context()
         self.down = False
+        self.archives = False  # whether the service archives runs
         self._starts = 0
         self._when_up: list[Callable[[], object]] = []
         self.streams = {one["name"]: _stream(one) for one in streams(BrokerSettings())}

@@ -23,6 +23,7 @@ from penstock.engine.run.state import STEP_DONE, Run, RunStatus, from_snapshot, 
 from penstock.engine.run.timers import live_timers
 from tests.properties.laws import PERSON, ends, executions, lawful, result
 from tests.simulation import importing, pruning
+from tests.simulation.archiving import Archives
 from tests.simulation.broken import Broken
 from tests.simulation.limited.laws import LimitLaws
 from tests.simulation.plan import Known
@@ -59,6 +60,7 @@ class Watch:
         self.carried: dict[str, Run] = {}
         self.families = Families(server.history, self.retold)
         self._outside = server.streams[names.EVENTS]
+        self.archives = Archives(server, self.runs)
         self.events = 0
         self._states: dict[str, dict[int, Run]] = {}
         self._happened: set[tuple[object, ...]] = set()
@@ -95,6 +97,8 @@ class Watch:
 
     def _history(self, message: Message) -> None:
         if message.subject.startswith("schedule.") or importing.watch(self.marks, self.of, message):
+            return
+        if self.archives.watch(message):
             return
         self.events += 1
         record = Record(message.seq, message.at, decode(message.data))

@@ -8,6 +8,7 @@ import asyncio
 from functools import partial
 
 from penstock.broker import names, record_keys
+from penstock.broker.archive.archived_runs import archive_mark_in
 from penstock.broker.records.imports import mark_in
 from penstock.config.process.background import FAILURES
 from penstock.engine.errors import PenstockError
@@ -17,6 +18,7 @@ from penstock.engine.run.events import ApprovalRequested, Event, decode
 from penstock.engine.run.state import Run, StepStatus
 from penstock.engine.run.timers import live_timers
 from penstock.engine.times import instant
+from tests.simulation.archiving import ARCHIVE
 from tests.simulation.broken import Broken
 from tests.simulation.client import Client
 from tests.simulation.clock import TIME
@@ -50,6 +52,7 @@ class World:
     def __init__(self, loop: Loop, plan: Plan) -> None:
         self.loop, self.plan = loop, plan
         self.server = Server(loop, plan.seed, plan.latency_s)
+        self.server.archives = any(move.act == ARCHIVE for move in plan.moves)
         self.server.crash = self._crashed
         self._crashes: list[int] = []
         self._freezes: list[tuple[int, float, int]] = []
@@ -359,10 +362,11 @@ class World:
     def history(self, run_id: str) -> list[str]:
         """The run's events as people read them."""
         stored = self.server.history.matching(names.stored_subject(run_id))
+        known = {message.seq: message for message in (*self.watch.archives.told.get(run_id, ()), *stored)}
         return [
             f"{message.seq:5} {message.at - self.server.wall + self.loop.now:9.3f}  "
-            f"{mark_in(message.data) or decode(message.data)}"
-            for message in stored
+            f"{archive_mark_in(message.data) or mark_in(message.data) or decode(message.data)}"
+            for _, message in sorted(known.items())
         ]
 
     def end(self, loop: Loop) -> None:
