@@ -29,7 +29,7 @@ CREATE TABLE ends (
     ended_us INTEGER NOT NULL, run_id TEXT NOT NULL, PRIMARY KEY (ended_us, run_id)
 ) WITHOUT ROWID;
 """
-PAGE = 5000  # runs
+PAGE = 2000  # runs: their histories are in memory together
 NOT_LISTED, ARE_LISTED, LISTED = range(3)  # the list is not kept; those of before are being added; it has all
 RUNS_OF_STATUS = """
 SELECT created_us, run_id, status_seq, started_us, took_us FROM runs

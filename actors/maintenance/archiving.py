@@ -36,6 +36,7 @@ from penstock.engine.errors import Conflict, Unavailable
 EVERY_S = 10.0
 SHARE_MIN = 0.1  # of the time, on a machine that is busy: else the share of its CPU that is idle
 PAUSE_S_MIN = 0.2
+MANY = 1000  # in a round: others are due by now
 LATE_US = 60_000_000  # ends that the index learns of later are found when all are looked through
 ALL_EVERY_S = 3600.0
 SHORT_US = 60_000_000  # runs that took longer have their histories apart from those that ended with them
@@ -59,7 +60,8 @@ async def apply_archiving(store: Store, index: Path, after_s: float | None) -> N
         if after_s is None:
             archiver.keep_no_list()
         else:
-            await archiver.archive(await store.history.now() - after_s, throttle)
+            while await archiver.archive(await store.history.now() - after_s, throttle) >= MANY:
+                pass
 
     every_s = min(EVERY_S, after_s or EVERY_S)
     await repeat_rounds(
