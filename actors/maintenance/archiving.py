@@ -75,7 +75,7 @@ class Archiver:
     def __init__(self, store: Store, index: Path) -> None:
         self._store, self._index = store, index
         self._all_at, self._before_us = -math.inf, 0
-        self._settled, self._refused = 0, 0
+        self._settled, self._unmarked = 0, 0
 
     async def archive(self, ended_before: float, throttle: Throttle = unthrottled) -> int:
         """Archive the runs that ended before this time (of the broker, s since the epoch), those that ended first
@@ -85,7 +85,7 @@ class Archiver:
         after: Place | None = FIRST if looks_at_all else (self._before_us - LATE_US, "")
         await self._list_ends()
         with closing(RunIndex(self._index)) as index:
-            done = await self._finish(index, ended_before, throttle) if looks_at_all or self._refused else 0
+            done = await self._finish(index, ended_before, throttle) if looks_at_all or self._unmarked else 0
             while after is not None:
                 page = index.ends(after, before_us)
                 self._forget_ends(page.gone)
@@ -130,7 +130,7 @@ class Archiver:
     async def _finish(self, index: RunIndex, ended_before: float, throttle: Throttle) -> int:
         """Go on with what was stored in the archive, and may still stand in the history: somebody died, or an event
         came in between."""
-        done, after, self._refused = 0, "", 0
+        done, after, self._unmarked = 0, "", 0
         _, upto = index.archived(())
         while noted := index.noted_archived(after, self._settled):
             run_ids = [run_id for run_id, _ in noted]
@@ -191,9 +191,10 @@ class Archiver:
         for at in range(0, len(in_order), TOGETHER_MAX):
             together = in_order[at : at + TOGETHER_MAX]
             stored, _ = index.archived([one.run_id for one in together])
+            self._unmarked += len(together)  # if it fails now, they may be stored
             archived = await archive_runs(self._store, together, stored)
+            self._unmarked -= len(archived)
             self._forget_ends([place for one in archived if (place := places.get(one)) is not None])
-            self._refused += len(together) - len(archived)
             done += len(archived)
             with suppress(TimeoutError):
                 async with asyncio.timeout(PUT_AWAY_S_MAX):

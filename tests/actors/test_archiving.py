@@ -32,6 +32,7 @@ from penstock.broker.archive import whole_histories
 from penstock.broker.archive.archived_runs import decode_archived, is_archive_mark
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.history import History
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, NotFound, Unavailable
@@ -378,6 +379,25 @@ async def test_what_was_stored_and_not_marked_is_finished_by_the_next_round(stor
     assert await is_gone(store, run_id)
     assert seq == world.index.archived([run_id])[0][run_id]
     assert seq not in world.index.superseded()
+
+
+async def test_what_was_stored_when_the_broker_went_away_is_finished_by_the_next_round(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(history: History, *of: object) -> int:
+        raise Unavailable("away")
+
+    await world.archive()
+    (run_id,) = await completed(store, "away")
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "mark", away)
+        with pytest.raises(Unavailable):
+            await world.archive()
+    await world.caught_up()
+    assert {run_id} == world.index.archived([run_id])[0].keys()
+    assert not await is_gone(store, run_id)
+    await world.archive()
+    assert await is_gone(store, run_id)
 
 
 async def test_of_two_that_archive_a_run_at_once_one_marks_it_and_nothing_is_lost(store: Store, world: World) -> None:
