@@ -13,6 +13,7 @@ import orjson
 
 from penstock.actors.runs.loading import advance_safely, load
 from penstock.broker import names
+from penstock.broker.archive.archived_runs import ArchivedRun, decode_archived, is_archive_mark
 from penstock.broker.nats.direct import Stored
 from penstock.broker.records.imports import mark_in
 from penstock.broker.store import Store
@@ -55,7 +56,9 @@ class Gathering:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._seq = self._limits_seq = 0
+        self._seq = self._limits_seq = self._archive_seq = 0
+        self._taken: dict[str, int] = {}
+        self._archived: dict[str, ArchivedRun] = {}
         self._records: defaultdict[str, list[Record]] = defaultdict(list)
         self.seen: defaultdict[str, list[Seen]] = defaultdict(list)
         self._malformed: list[str] = []
@@ -65,6 +68,11 @@ class Gathering:
         self.progress: list[float] = []
         self.last_tick = 0
         self.limit_log: list[Logged] = []
+
+    @property
+    def archived(self) -> frozenset[str]:
+        """Runs that are in the archive, as far as it was read."""
+        return frozenset(self._archived)
 
     @property
     def open(self) -> list[str]:
@@ -85,11 +93,27 @@ class Gathering:
     async def read_on(self) -> None:
         """Read what is new in the log. Raises Unavailable."""
         last = await self._store.history.last_seq()
-        async for stored in self._store.reader.between(names.HISTORY, "history.*.*", self._seq + 1, last):
-            await self._take(stored)
-            self._seq = stored.seq
+        read = self._store.reader.between(names.HISTORY, "history.*.*", self._seq + 1, last)
+        found = {stored.seq: stored async for stored in read}
+        await self._read_archive()  # later: what was archived meanwhile is there
+        fresh = [run for run in self._archived.values() if run.last_seq > self._taken.get(run.run_id, 0)]
+        found |= {event.seq: event for run in fresh for event in run.events}
+        for seq, stored in sorted(found.items()):
+            run_id = stored.subject.rpartition(".")[2]
+            if seq > self._taken.get(run_id, 0) and not is_archive_mark(stored.data):
+                await self._take(stored)
+                self._taken[run_id] = seq
         self._seq = max(self._seq, last)
         await self._read_limits()
+
+    async def _read_archive(self) -> None:
+        """Read what is new in the archive. Of two messages of a run, that with more of it counts."""
+        tip = await self._store.archive.tip()
+        async for stored in self._store.reader.between(names.ARCHIVE, names.ARCHIVED, self._archive_seq + 1, tip):
+            run = decode_archived(stored.data, stored.seq)
+            if run.run_id not in self._archived or run.last_seq >= self._archived[run.run_id].last_seq:
+                self._archived[run.run_id] = run
+        self._archive_seq = max(self._archive_seq, tip)
 
     async def _read_limits(self) -> None:
         """Read what is new of limits: what nobody needs any more is removed from there."""
@@ -243,6 +267,7 @@ class Gathering:
             async with asyncio.timeout(SNAPSHOT_S_MAX):
                 while True:
                     found = {entry.key: entry.value for entry in await self._store.runs.all()}
+                    await self._read_archive()
                     found |= await self._carried(folds.keys())
                     if found.items() <= folds.items() and (restored or len(found) == len(folds)):
                         return found
@@ -251,14 +276,20 @@ class Gathering:
             return found
 
     async def _carried(self, run_ids: Iterable[str]) -> dict[str, bytes]:
-        """The states of those runs that the event of their end carries."""
+        """The states of those runs that the event of their end carries, or that are archived."""
         found = dict[str, bytes]()
         for run_id in run_ids:
             last = await self._store.history.last(run_id)
-            if last is not None and names.owner_state(last.headers) is not None:
+            if run_id in self._archived and (last is None or last.seq <= self._archived[run_id].last_seq):
+                found[run_id] = self._state(self._archived[run_id])
+            elif last is not None and names.owner_state(last.headers) is not None:
                 run = (await load(self._store, run_id)).run
                 found[run_id] = b"" if run is None else to_snapshot(run)
         return found
+
+    def _state(self, archived: ArchivedRun) -> bytes:
+        records = [Record(event.seq, event.at, decode(event.data)) for event in archived.events]
+        return _folded(self.accounts[archived.run_id].workflow, records)
 
     async def _dead_letters(self) -> frozenset[tuple[str, str]]:
         found, before = set[tuple[str, str]](), None

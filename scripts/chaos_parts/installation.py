@@ -18,8 +18,13 @@ SHARDS = 2
 HTTP_WORKERS = 2
 BRIDGE_TOKEN = "chaos-bridge"
 WEBHOOK_SECRET = "chaos-hooks"
+ARCHIVE_AFTER, ARCHIVES_OF = "10s", 2  # one of so many seeds has its runs archived
 HTTP_TASKS = "http-worker"  # what the supervisor calls the worker for http steps
 SCRIPTS = Path(__file__).resolve().parent.parent
+
+
+def archives(seed: int) -> bool:
+    return seed % ARCHIVES_OF == 0
 
 
 class Installation:
@@ -43,6 +48,7 @@ class Installation:
             "builtin-workers": "http",
             "http-allow": "127.0.0.1",
             "log-format": "json",
+            **({"archive-after": ARCHIVE_AFTER} if archives(seed) else {}),
         }
         flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         self.serve = places.add(

@@ -26,8 +26,8 @@ class Report(Struct, frozen=True, kw_only=True):
 
     `repeated` are executions beyond the first of one attempt and iteration of a step: they are allowed. `late` are
     events that changed nothing; `timers` of ended runs are still set, and will change nothing. `lost` are promised runs
-    that are not in the log. `restored` are the runs of the backup, as they have ended.
-    `violations` come with the history of their run.
+    that are not in the log. `archived` are runs whose histories have gone into the archive. `restored` are the runs of
+    the backup, as they have ended. `violations` come with the history of their run.
     """
 
     seed: int
@@ -50,6 +50,7 @@ class Report(Struct, frozen=True, kw_only=True):
     lost: int
     violations: list[Violation]
     histories: dict[str, list[Seen]]
+    archived: int = 0
     restored: dict[str, int] = {}
 
     @property
@@ -94,6 +95,7 @@ def reported(
             f"{method} {path} {status or 'none'}": count
             for (method, path, status), count in sorted(api.answers.items())
         },
+        archived=len(gathering.archived),
         lost=sum(violation.rule == "acknowledged start" for violation in violations),
         violations=list(violations),
         histories={run_id: history.seen for run_id, history in evidence.histories.items() if run_id in shown},
@@ -127,6 +129,7 @@ def lines(report: Report) -> Iterator[str]:
     yield f"  acknowledged    {_counts(report.acknowledged)}"
     yield f"  executions      {report.executions:,}, of them {report.repeated:,} again of the same attempt (allowed)"
     yield f"  events          {report.events:,}, of them {report.late:,} that changed nothing"
+    yield f"  archived runs   {report.archived:,}"
     yield f"  left over       {report.timers} timers of ended runs (allowed: they will change nothing)"
     yield f"  longest stall   {report.longest_stall_s:.2f} s without progress while load was on"
     yield f"  answers         {_counts(report.answers)}"

@@ -48,6 +48,22 @@ def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
     assert [] == _processes_about(kept)
 
 
+@pytest.mark.timeout(900)
+def test_chaos_while_runs_are_archived_breaks_no_promise(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*CHAOS, "--seconds", "30", "--seed", "8", "--keep", str(tmp_path / "storm"), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=STORM_S_MAX,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    assert ([], 0, 0) == (found["violations"], found["lost"], done.returncode), json.dumps(found["histories"])
+    assert found["archived"] >= 20
+    assert found["kills"] >= 4
+
+
 async def test_an_interrupted_storm_leaves_no_process_behind(tmp_path: Path) -> None:
     kept = tmp_path / "storm"
     storm = await asyncio.create_subprocess_exec(
