@@ -54,6 +54,7 @@ from peers.summary import show as show_systems
     help="Runs of parked-100k, asleep-100k.",
 )
 @click.option("--kept", type=click.IntRange(1), default=Sizes().kept, help="Runs of kept.")
+@click.option("--archived", type=click.IntRange(1), default=Sizes().archived, help="Runs of kept-archived.")
 @click.option("--peers", is_flag=True, help="Instead, the same load on other systems and on this one.")
 @click.option("--quick", is_flag=True, help="Small and once.")
 @click.option(
@@ -69,6 +70,7 @@ def main(
     idle_wait: float,
     parked: int,
     kept: int,
+    archived: int,
     peers: bool,
     quick: bool,
     target: Path | None,
@@ -80,7 +82,7 @@ def main(
         _beside_others(1 if quick else repeat, quick, target)
         return
     before = None if compare is None else msgspec.json.decode(compare.read_bytes(), type=Results)
-    sizes = QUICK if quick else replace(Sizes(), idle_wait_s=idle_wait, parked=parked, kept=kept)
+    sizes = QUICK if quick else replace(Sizes(), idle_wait_s=idle_wait, parked=parked, kept=kept, archived=archived)
     results = Results(_machine(), quick, {}, {}, {}, {})
     with setup(sizes, shards) as given:
         for samples in _quickly(given, only or WORKLOADS) if quick else _measured(given, only or WORKLOADS, repeat):

@@ -74,6 +74,8 @@ class Sizes(Struct, frozen=True, kw_only=True):
     kept: int = 1_000_000
     kept_wait_s: float = 300.0  # from the end of its load until memory and disk are taken
     kept_pairs: int = 3
+    archived: int = 100_000
+    archive_after_s: int = 200  # longer than their load
     scaled: int = 1_500  # runs for each shard process
     shaped: int = 30_000  # steps
     scrapes: int = 50
@@ -126,6 +128,8 @@ QUICK = Sizes(
     kept=200,
     kept_wait_s=0.5,
     kept_pairs=1,
+    archived=200,
+    archive_after_s=5,
     scaled=50,
     shaped=202,
     scrapes=3,
@@ -263,11 +267,15 @@ async def environment_in(
     worker_count: int = 1,
     bridge: bool = False,
     otlp_endpoint: str | None = None,
+    archive_after: str | None = None,
 ) -> AsyncIterator[Environment]:
     """An environment whose data stay in `directory`. When it has workers, everything has been used once before the
     block begins; `bridge` says that they come over HTTP."""
     token = BRIDGE_TOKEN if bridge else None
-    async with service(directory, shards or setup.shards, fsync, token, otlp_endpoint=otlp_endpoint) as ours:
+    own = service(
+        directory, shards or setup.shards, fsync, token, otlp_endpoint=otlp_endpoint, archive_after=archive_after
+    )
+    async with own as ours:
         with (
             bridge_workers(worker_count, ours.url, BRIDGE_TOKEN)
             if bridge

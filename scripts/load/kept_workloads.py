@@ -11,6 +11,8 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
+from penstock.broker import names
+
 from .chain import definition
 from .environment import STEPS, Cost, Environment, Setup, environment, environment_in
 from .figures import percentile
@@ -19,7 +21,7 @@ from .service import service
 
 WORKFLOWS = 100
 SAMPLED = 10  # runs of each workflow that are read
-LOOK_S, STALLED_S = 0.1, 120.0
+LOOK_S, STALLED_S, ARCHIVED_S_MAX = 0.1, 120.0, 3600.0
 BLOCK_BYTES = 512  # of a stat(2)
 
 
@@ -50,7 +52,41 @@ async def kept(setup: Setup) -> Sample:
     return Sample(rows, {**costs, **more}, memory_mb)
 
 
-KEPT_WORKLOADS: Mapping[str, Workload] = {"kept": Workload(kept, once=True)}
+async def kept_archived(setup: Setup) -> Sample:
+    """As `kept`, with a short `archive_after`: from when the last run is due until all are archived; then lists and
+    single runs, and in the end memory and disk."""
+    after_s = setup.sizes.archive_after_s
+    with tempfile.TemporaryDirectory(dir=setup.directory) as name:
+        directory = Path(name)
+        async with environment_in(directory, setup, archive_after=f"{after_s}s") as on:
+            runs, begun = _runs(setup.sizes.archived), time.monotonic()
+            chosen, _, _ = await _loaded(on, setup.sizes.archived)
+            due_at = time.monotonic() + after_s
+            await asyncio.sleep(max(0.0, begun + after_s - time.monotonic()))
+            with on.measured("kept-archived", runs) as costs:
+                await _until_archived(on, runs)
+            late_s = time.monotonic() - due_at
+            archived_at = time.monotonic()
+            times = {
+                "kept-archived-list": await each(on.client.runs, iter(_queries(setup.sizes.listings, Random(1))), 1),
+                "kept-archived-run": await each(on.client.status, iter(chosen), 1),
+            }
+            await asyncio.sleep(max(0.0, archived_at + setup.sizes.kept_wait_s - time.monotonic()))
+            memory_mb = on.memory_mb()
+            disk_kb = disk_bytes(directory / "data") / runs / 1000
+    rows = {
+        **_percentiles(times),
+        "kept-archived-late": late_s,
+        "kept-archived-memory": sum(memory_mb.values()),
+        "kept-archived-disk": disk_kb,
+    }
+    return Sample(rows, costs, memory_mb)
+
+
+KEPT_WORKLOADS: Mapping[str, Workload] = {
+    "kept": Workload(kept, once=True),
+    "kept-archived": Workload(kept_archived, once=True),
+}
 
 
 def disk_bytes(directory: Path) -> int:
@@ -107,6 +143,13 @@ async def _bulk_per_s(on: Environment, setup: Setup, row: str, costs: dict[str, 
         run_ids, begin = await on.drain(setup.sizes.bulk)
     costs |= cost
     return len(run_ids) / (await on.log.completed_at(run_ids) - begin)
+
+
+async def _until_archived(on: Environment, runs: int) -> None:
+    """Return once the archive has so many runs, and the history none."""
+    async with asyncio.timeout(ARCHIVED_S_MAX):
+        while await on.log.messages(names.ARCHIVE) < runs or await on.log.messages():  # noqa: ASYNC110 - the broker
+            await asyncio.sleep(LOOK_S)
 
 
 def _percentiles(times: Mapping[str, list[float]]) -> dict[str, float]:

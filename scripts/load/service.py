@@ -52,6 +52,7 @@ async def service(
     bridge_token: str | None = None,
     ports: tuple[int, int] | None = None,
     otlp_endpoint: str | None = None,
+    archive_after: str | None = None,
 ) -> AsyncIterator[Service]:
     """A service that is ready, for the time of the block. Raises RuntimeError with its last words when it does not get
     there.
@@ -67,6 +68,7 @@ async def service(
         "fsync": fsync,
         "bridge-token": bridge_token,
         "otlp-endpoint": otlp_endpoint,
+        "archive-after": archive_after,
     }
     log = directory / "serve.log"
     begin = time.perf_counter()

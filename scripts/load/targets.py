@@ -138,6 +138,17 @@ ROWS: Mapping[str, Row] = {
     "kept-disk": Row("the same, data directory a run", "KB", 3.5, 2.5, more=False),
     "kept-bulk": Row("the same, bulk to one beside an empty store", "ratio", 0.95, 1.0),
     "kept-start": Row("the same, serve to /ready", "s", 3, 1.5, more=False),
+    "kept-archived-list-p50": Row(
+        "100,000 runs kept with archive_after: lists of 100 runs with any filter, p50", "ms", more=False
+    ),
+    "kept-archived-list-p99": Row("the same, p99", "ms", more=False),
+    "kept-archived-run-p50": Row("the same, one run, p50", "ms", more=False),
+    "kept-archived-run-p99": Row("the same, p99", "ms", more=False),
+    "kept-archived-late": Row(
+        "the same, from when the last run is due until all are archived", "s", 30, 10, more=False
+    ),
+    "kept-archived-memory": Row("the same, memory of the service, five minutes later", "MB", 350, 200, more=False),
+    "kept-archived-disk": Row("the same, data directory a run", "KB", 1, 0.7, more=False),
     "shape-64": Row("CPU of a step in a chain of 64, to one in a chain of 3", "ratio", 1.2, 1.0, more=False),
     "shape-200": Row("the same in a diamond of 200 parallel steps", "ratio", 1.5, 1.0, more=False),
     "shape-64k": Row("the same in a chain of 3 with inputs and outputs of 64 KiB", "ratio", more=False),

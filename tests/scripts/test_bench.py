@@ -66,6 +66,10 @@ ROWS_OF = {
         *(f"kept-{name}-{share}" for name in ("metrics", "list", "run") for share in ("p50", "p99")),
         *(f"kept-{name}" for name in ("memory", "memory-later", "disk", "bulk", "start")),
     },
+    "kept-archived": {
+        *(f"kept-archived-{name}-{share}" for name in ("list", "run") for share in ("p50", "p99")),
+        *(f"kept-archived-{name}" for name in ("late", "memory", "disk")),
+    },
     "limit": {"limit-100", "limit-keys"},
     "limit-waiting": {"limit-waiting", "limit-admit"},
     "limit-next": {"limit-next", "limit-next-p99"},
