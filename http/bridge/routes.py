@@ -31,6 +31,7 @@ from penstock.http.bridge.service import Bridge, OpenBridge
 from penstock.http.messages import bodies, params, responses
 from penstock.http.messages.presence import Presence
 
+WATCHED_AFTER_S = 0.05  # a poll: a task that it takes before that is given back if the client has gone
 STREAM_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -82,7 +83,7 @@ class PollResource:
         if request.max_tasks == 0 and request.worker_id is not None:
             await bridge.release(request.worker_id)
             return responses.ok(resp, [])
-        async with self._backend.waiters.presence(req) as client:
+        async with self._backend.waiters.presence(req, WATCHED_AFTER_S) as client:
             return responses.ok(resp, await bridge.poll(request, client))
 
 
@@ -104,7 +105,7 @@ class ExchangeResource:
     async def on_post(self, req: Request, resp: Response) -> None:
         """Report results and poll for the next tasks, in one request; each report is carried out separately."""
         request, bridge = await exchange.read(req), self._here.bridge
-        async with self._backend.waiters.presence(req) as client:
+        async with self._backend.waiters.presence(req, WATCHED_AFTER_S) as client:
             resolved = await exchange.resolve_all(bridge.resolver, request.answers)
             tasks = await _next(bridge, request.poll, client, answered=bool(resolved))
             responses.ok(resp, Exchanged(resolved, tasks))

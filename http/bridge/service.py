@@ -23,7 +23,6 @@ from penstock.http.bridge.starts import Starts
 from penstock.http.messages.presence import Presence
 
 TIDY_S = 5.0
-PASSES = 3  # of the event loop, from the end of a connection until the request knows
 
 
 class Bridge:
@@ -152,9 +151,8 @@ async def _tidy(queues: PolledQueues) -> None:
 
 async def _client_is_noticed() -> None:
     """Return when a client that had disconnected before the tasks came is known to be gone: both may be read in the
-    same pass of the event loop."""
-    for _ in range(PASSES):
-        await asyncio.sleep(0)
+    same pass of the event loop, and uvicorn learns the end of a connection in the next."""
+    await asyncio.sleep(0)
 
 
 def _queues(request: PollTasks) -> list[QueueName]:

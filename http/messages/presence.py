@@ -48,16 +48,44 @@ class WatchableRequest(Request):
 
 
 class Presence:
-    """Owned by one request. `gone` becomes true when its client has closed the connection. Then, and also when the
-    process stops, `over` is set and `leave` is called, so that nothing waits any longer."""
+    """Owned by one request, and in use for the time of a block. `gone` is true when its client has closed the
+    connection. Then, and also when the process stops, `over` is set and `leave` is called, so that nothing waits any
+    longer.
 
-    def __init__(self) -> None:
+    The connection is watched from `after_s` on: a watch is a task, and most answers come sooner. Whether the client has
+    gone is known before that, too, where the server says so at once.
+    """
+
+    def __init__(self, waiters: Waiters | None = None, receive: Receive | None = None, after_s: float = 0.0) -> None:
         self.left, self.over = asyncio.Event(), asyncio.Event()
         self.leave: Callable[[], None] = lambda: None
+        self._waiters, self._receive, self._after_s = waiters, receive, after_s
+        self._request = getattr(receive, "__self__", None)  # uvicorn's own
+        self._timer: asyncio.TimerHandle | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Presence:
+        assert self._waiters is not None
+        self._waiters.add(self.end)
+        if self._after_s:
+            self._timer = asyncio.get_running_loop().call_later(self._after_s, self._watch)
+        else:
+            self._watch()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._waiters is not None
+        self._waiters.remove(self.end)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watching is not None:
+            self._watching.cancel()  # and not waited for: it would only hold the answer back
 
     @property
     def gone(self) -> bool:
-        return self.left.is_set()
+        return self.left.is_set() or getattr(self._request, "disconnected", False) is True
 
     async def watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -67,6 +95,10 @@ class Presence:
     def end(self) -> None:
         self.over.set()
         self.leave()
+
+    def _watch(self) -> None:
+        assert self._receive is not None
+        self._watching = start(self.watch(self._receive), name="presence", over=self.end)
 
 
 class Waiters:
@@ -83,17 +115,10 @@ class Waiters:
         for end in list(self._ends):
             end()
 
-    @asynccontextmanager
-    async def presence(self, req: Request) -> AsyncIterator[Presence]:
-        """The presence of the client of `req`, watched during the block."""
+    def presence(self, req: Request, after_s: float = 0.0) -> Presence:
+        """The presence of the client of `req`, for the time of a block."""
         assert isinstance(req, WatchableRequest)
-        found = Presence()
-        watching = start(found.watch(req.receive), name="presence", over=found.end)
-        try:
-            with self._among(found.end):
-                yield found
-        finally:
-            watching.cancel()  # and not waited for: it would only hold the answer back
+        return Presence(self, req.receive, after_s)
 
     @asynccontextmanager
     async def limit(self, seconds: float | None = None) -> AsyncIterator[asyncio.Timeout]:
