@@ -202,6 +202,7 @@ async def test_a_full_publisher_has_room_again_as_answers_come(
         await asyncio.wait_for(store.publisher.room(), 20)  # what nobody waits for takes no room for long
 
 
+@pytest.mark.usefixtures("store")  # its streams are there
 async def test_callers_that_wait_for_room_go_on_in_their_order_one_for_each_answer(
     broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
