@@ -105,7 +105,7 @@ class QuickClient(Client):
         self.receivers: dict[int, Receive] = {}
         self._writes_later: asyncio.TimerHandle | None = None
         self._collects: list[Callable[[], None]] = []
-        self._pass_ends = False
+        self._pass_ends = self._write_is_due = False
         self.takers: dict[bytes, ReceiveMany] = {}
         self._ps: QuickParser = QuickParser(self)  # type: ignore[assignment]
 
@@ -177,6 +177,7 @@ class QuickClient(Client):
         if not self.is_connected or self._pending_data_size > WAITS_FROM_BYTES or self._transport is None:
             return False
         self._add(commands)
+        self._write_is_due = True
         self.end_pass_soon()
         return True
 
@@ -194,7 +195,7 @@ class QuickClient(Client):
         self._pending_data_size += size
 
     def end_pass_soon(self) -> None:
-        """Write what is pending behind all that is due in the event loop by now."""
+        """Write behind all that is due in the event loop by now, if that sends anything that is not for later."""
         if not self._pass_ends:
             self._pass_ends = True
             asyncio.get_running_loop().call_soon(self._end_pass)
@@ -206,7 +207,9 @@ class QuickClient(Client):
                 collect()
         finally:
             self._pass_ends = False
-            self._write_pending()
+            if self._write_is_due:
+                self._write_is_due = False
+                self._write_pending()
             if self._collects:
                 self.end_pass_soon()
 
