@@ -66,7 +66,6 @@ BRIDGE_RELEASE = "penstock.bridge.release"  # with a worker id: its waiting poll
 BRIDGE_SOUGHT = "penstock.bridge.sought"  # with a task id: whoever has just assigned it stores its lease now
 ENGINE_PING = "penstock.engine.ping"  # every shard answers with the partitions that it owns
 ENGINE_CHANGED = "penstock.engine.ring"  # every shard reads members and claims again
-RUN_ENDED = "penstock.run.ended"  # with a run id: its owner ends it
 TRIGGERS_PING = "penstock.triggers.ping"  # every process that runs triggers answers
 LIMITS_MADE = "penstock.limits.made"  # the stream of limits is there from now on
 LIMITS_QUESTION = "penstock.limits.of"  # with a partition's number: its owner answers about its limits
@@ -105,11 +104,6 @@ def forward_subject(holder: str) -> str:
 def watch_subject(run_id: str) -> str:
     """The subject to which the broker sends a copy of each stored event of the run."""
     return f"watch.{run_id}"
-
-
-def ended_subject(run_id: str) -> str:
-    """Where the run's owner announces that the run ends now: the event may be stored a moment later."""
-    return f"{RUN_ENDED}.{run_id}"
 
 
 def cancel_subject(worker_id: str) -> str:

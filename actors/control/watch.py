@@ -23,7 +23,7 @@ from penstock.engine.run.state import Run
 from penstock.engine.run.workflow import Workflow
 
 LATER_MAX = 100  # events that are not folded for the time being
-SOON_S = 0.25  # after an event in between, until all are read: the run may have ended before it
+SOON_S = 0.05  # after an event in between, until all are read: the run may have ended before it
 EVENTS_MIN = 3  # of a run that has completed: its start, something that a step did, its end
 
 
@@ -66,19 +66,19 @@ class Watched:
 
     async def end(self) -> None:
         """Return once the run has ended. Raises as `events`."""
-        async with self._store.history.until_end(self._run_id, may_end) as coming:
+        async with self._store.history.run_events(self._run_id, may_end) as coming:
             if await self._ends_by_its_last(coming):
                 return
-            await self._take_stored(coming)
-            while self._later or not self._known().ended:
+            batch: Sequence[Stored] | None = None
+            while True:
+                if batch is None:
+                    await self._take_stored(coming)
+                else:
+                    await self._take(batch)
+                if not self._later and self._known().ended:
+                    return
                 self._check_connected()
                 batch = await coming.more()
-                if batch is not None:
-                    await self._take(batch)
-                elif await self._ended_by(await coming.last()):
-                    return
-                else:
-                    await self._take_stored(coming)
 
     async def _ends_by_its_last(self, coming: RunEvents) -> bool:
         """Whether the run's last event is an end that carries its state, which is then in `run`: now, or within SOON_S
@@ -86,16 +86,11 @@ class Watched:
         last = await coming.last()
         while last is not None:
             if may_end(last.data) and not _begins(last):
-                return await self._ended_by(last)
-            later = await coming.later(SOON_S)
-            last = last if later is not None and later.seq < last.seq else later
+                self.run = await at_end(self._store, last)
+                return self.run is not None
+            newest = await coming.newest(SOON_S)
+            last = last if newest is not None and newest.seq < last.seq else newest
         return False
-
-    async def _ended_by(self, last: Stored | None) -> bool:
-        """Whether this last event of the run is an end that carries its state."""
-        ended = None if last is None or not may_end(last.data) else await at_end(self._store, last)
-        self.run = ended or self.run
-        return ended is not None
 
     async def _take_stored(self, coming: RunEvents) -> None:
         async with aclosing(coming.stored()) as pages:

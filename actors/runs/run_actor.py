@@ -195,8 +195,6 @@ class RunActor:
             return
         before = self.run
         commands = self._advance(events)
-        if self.run is not None and self.run.ended and events:
-            deps.store.history.announce_end(self.run_id)  # whoever has stored the end
         if self.run is not None and self.run.removed:
             self._removed = self.run.seq
             await self._without_run(events)

@@ -105,7 +105,7 @@ class QuickClient(Client):
         self.receivers: dict[int, Receive] = {}
         self._writes_later: asyncio.TimerHandle | None = None
         self._collects: list[Callable[[], None]] = []
-        self._pass_ends = self._write_is_due = False
+        self._pass_ends = False
         self.takers: dict[bytes, ReceiveMany] = {}
         self._ps: QuickParser = QuickParser(self)  # type: ignore[assignment]
 
@@ -177,15 +177,14 @@ class QuickClient(Client):
         if not self.is_connected or self._pending_data_size > WAITS_FROM_BYTES or self._transport is None:
             return False
         self._add(commands)
-        self._write_is_due = True
-        self.end_pass_soon()
+        self._end_pass_soon()
         return True
 
     def collect(self, collect: Callable[[], None]) -> None:
         """Have this called at the end of this pass of the event loop, before what was sent by `write_soon` is written:
         it may send more."""
         self._collects.append(collect)
-        self.end_pass_soon()
+        self._end_pass_soon()
 
     def _add(self, commands: Sequence[bytes]) -> None:
         size = sum(map(len, commands))
@@ -194,8 +193,7 @@ class QuickClient(Client):
         self._pending.extend(commands)
         self._pending_data_size += size
 
-    def end_pass_soon(self) -> None:
-        """Write behind all that is due in the event loop by now, if that sends anything that is not for later."""
+    def _end_pass_soon(self) -> None:
         if not self._pass_ends:
             self._pass_ends = True
             asyncio.get_running_loop().call_soon(self._end_pass)
@@ -207,11 +205,9 @@ class QuickClient(Client):
                 collect()
         finally:
             self._pass_ends = False
-            if self._write_is_due:
-                self._write_is_due = False
-                self._write_pending()
+            self._write_pending()
             if self._collects:
-                self.end_pass_soon()
+                self._end_pass_soon()
 
     def _write_pending(self) -> None:
         if not self._pending or not self.is_connected or self._transport is None:
@@ -289,7 +285,6 @@ class QuickParser:
             return
         read, connection = data if len(self._read) == 1 else b"".join(self._read), self._connection
         at = await self._parse(read)
-        self._client.end_pass_soon()  # behind the tasks that this has begun or woken: what they send leaves with them
         if connection == self._connection:
             self._read = [read[at:]] if at < len(read) else []
 

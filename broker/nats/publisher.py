@@ -75,7 +75,6 @@ class Publisher:
         self._count = 0
         self._waiting: dict[str, _Sent] = {}
         self._queue: dict[str, None] = {}
-        self._announcements: list[bytes] = []
         self._bytes = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._loop = asyncio.get_running_loop()
@@ -114,13 +113,6 @@ class Publisher:
         self._enqueue(key)
         return future
 
-    def announce(self, subject: str) -> None:
-        """Publish an empty message behind all that was sent so far, with the same write; it is not stored or repeated.
-        The subject is one that the broker's client has made."""
-        self._announcements.append(b"PUB %b 0\r\n\r\n" % subject.encode())
-        if not self._queue and len(self._announcements) == 1:
-            self._flush_soon()
-
     def _enqueue(self, key: str) -> None:
         self._queue[key] = None
         if len(self._queue) == 1:
@@ -147,7 +139,6 @@ class Publisher:
 
     async def _flush(self) -> None:
         queue, self._queue = self._queue, {}
-        announcements, self._announcements = self._announcements, []
         prefix, client = self._prefix, self._broker.client
         together: list[bytes] = []
         size, small = 0, self._broker.max_payload - HEADERS_COUNTED if client.is_connected else -1
@@ -166,8 +157,6 @@ class Publisher:
                 together, size = [], 0
             if command is None:
                 await self._publish(key, sent)
-        if client.is_connected:
-            together += announcements
         await client.write(together)
 
     async def _publish(self, key: str, sent: _Sent) -> None:
@@ -256,7 +245,7 @@ class Publisher:
 
     def _flush_now(self) -> None:
         """Write the queue at once, which is the usual case; what may have to wait has a task."""
-        if (self._queue or self._announcements) and not self._wrote():
+        if self._queue and not self._wrote():
             self._flush_in_task()
 
     def _wrote(self) -> bool:
@@ -274,10 +263,9 @@ class Publisher:
             if command is None:
                 return False
             commands.append(command)
-        commands += self._announcements
         if commands and not self._broker.client.write_soon(*commands):
             return False
-        self._queue, self._announcements = {}, []
+        self._queue = {}
         return True
 
     def _flush_in_task(self) -> None:

@@ -92,13 +92,7 @@ class History:
         headers = {MSG_ID: message_id or message_ids.of_event(event), names.OWNER_SEQ: str(folded_seq)}
         if state is not None:
             headers[EXPECT_SEQ], headers[names.OWNER_STATE] = str(folded_seq), state
-        sent = self._send(event, headers)
-        self.announce_end(event.run_id)
-        return sent
-
-    def announce_end(self, run_id: str) -> None:
-        """Wake who waits for the run's end, which is stored, or about to be."""
-        self._publisher.announce(names.ended_subject(run_id))
+        return self._send(event, headers)
 
     def _send(self, event: Event, headers: dict[str, str], wait_if_full: bool = True) -> asyncio.Future[bytes]:
         return self._publisher.send(
@@ -402,10 +396,10 @@ class History:
         """
         return watch(self._broker, self._reader, run_id, after)
 
-    def until_end(self, run_id: str, may_end: Wakes) -> RunEvents:
-        """The run's events for the time of a block, for who waits until it ends: `may_end` is true of an event that may
-        be its end."""
-        return RunEvents(self._broker, self._reader, run_id, may_end)
+    def run_events(self, run_id: str, wakes: Wakes) -> RunEvents:
+        """The run's events for the time of a block: first those that are stored, then new ones when `wakes` is true of
+        one of them."""
+        return RunEvents(self._broker, self._reader, run_id, wakes)
 
     def batches(self, run_id: str, wakes: Wakes, begin: Begin | None = None) -> AsyncGenerator[Sequence[Stored], None]:
         """As `follow` from the beginning, in batches; an empty batch when there is nothing more for now.

@@ -150,43 +150,24 @@ async def batches(
 
 
 class RunEvents:
-    """The events of one run for the time of the block, for who waits until it ends. A class: for each of thousands of
-    waits, the generators of `batches` would take longer than all else.
+    """The events of one run for the time of the block, for who waits for a certain one. A class: for each of thousands
+    of waits, the generators of `batches` would take longer than all else."""
 
-    The run's owner announces its end. That may come before the end is stored: whoever does not find it then has copies
-    of the events come, one of which is the end.
-    """
-
-    __slots__ = (
-        "_after",
-        "_announced",
-        "_broker",
-        "_copies",
-        "_following",
-        "_looked",
-        "_reader",
-        "_run_id",
-        "_subject",
-        "_subscription",
-    )
+    __slots__ = ("_after", "_broker", "_copies", "_reader", "_run_id", "_subject", "_subscription")
     _subscription: BriefSubscription
 
-    def __init__(self, broker: Broker, reader: DirectReader, run_id: str, may_end: Wakes) -> None:
+    def __init__(self, broker: Broker, reader: DirectReader, run_id: str, wakes: Wakes) -> None:
         self._broker, self._reader, self._run_id, self._after = broker, reader, run_id, 0
         self._subject = names.stored_subject(run_id)
-        self._copies = Copies(may_end)
-        self._announced = self._looked = False
-        self._following: BriefSubscription | None = None
+        self._copies = Copies(wakes)
 
     async def __aenter__(self) -> RunEvents:
-        subject = names.ended_subject(self._run_id)
-        self._subscription = self._broker.client.receive_briefly(subject, self._hear)
+        subject = names.watch_subject(self._run_id)
+        self._subscription = self._broker.client.receive_briefly(subject, self._copies.receive)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._broker.client.stop_receiving_later(self._subscription)
-        if self._following is not None:
-            self._broker.client.stop_receiving_later(self._following)
 
     async def last(self) -> Stored | None:
         """The last event that is stored; None: there is none, or the broker is unavailable."""
@@ -194,17 +175,10 @@ class RunEvents:
             return await self._reader.one(names.HISTORY, self._subject)
         return None
 
-    async def later(self, quiet_s: float) -> Stored | None:
-        """The last event, once the end is announced, or an event that may be the end; None after a quiet time."""
-        if self._looked and self._follow():
-            return await self.last()
+    async def newest(self, quiet_s: float) -> Stored | None:
+        """The newest event, when `wakes` is true of one that came; None after a quiet time."""
         copy = await self._copies.newest(quiet_s)
-        if copy is not None:
-            return _stored(copy, self._subject)
-        if not self._announced or self._looked:
-            return None
-        self._looked = True
-        return await self.last()
+        return None if copy is None else _stored(copy, self._subject)
 
     async def stored(self) -> AsyncGenerator[Sequence[Stored]]:
         """Pages of the events that are stored and were not given by this or by `more`."""
@@ -213,10 +187,8 @@ class RunEvents:
             yield page
 
     async def more(self) -> Sequence[Stored] | None:
-        """The next events, when one may be the end; None when they must be read: the end is announced, some are
-        missing, or it has been quiet, as it is when copies were lost with the connection."""
-        if self._announced and self._follow():
-            return None
+        """The next events, when `wakes` is true of one; None when they must be read: some are missing, or it has been
+        quiet, as it is when copies were lost with the connection."""
         taken, lost = await self._copies.take()
         if lost or not taken:
             return None
@@ -225,18 +197,6 @@ class RunEvents:
             return None
         self._after = found[-1].seq if found else self._after
         return found
-
-    def _hear(self, *_: bytes) -> None:
-        self._announced = True
-        self._copies.wake()
-
-    def _follow(self) -> bool:
-        """Have copies of the events come from now on; false if they do already."""
-        if self._following is not None:
-            return False
-        subject = names.watch_subject(self._run_id)
-        self._following = self._broker.client.receive_briefly(subject, self._copies.receive)
-        return True
 
 
 def _following(taken: Sequence[Copy], subject: str, after: int) -> tuple[list[Stored], bool]:

@@ -8,23 +8,21 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.actors.control import watch
-from penstock.actors.control.run_operations import cancel, now
+from penstock.actors.control.run_operations import now
 from penstock.actors.control.watch import Watched
 from penstock.actors.imports.reading import read
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
-from penstock.broker.streams import watch as streams_watch
 from penstock.broker.streams.watch import QUIET_S, RunEvents
-from penstock.broker.worker_messages import TaskPayload
 from penstock.config.process.background import start as background
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.event_payloads import SignalRef
 from penstock.engine.run.events import SignalReceived
 from penstock.engine.run.state import RunStatus
 from tests.support.waiting import until
-from tests.support.world import Echo, chain, echo, register, start
+from tests.support.world import chain, echo, register, start
 
 
 @pytest.fixture
@@ -83,29 +81,3 @@ async def test_who_waits_for_a_run_that_has_ended_before_its_last_event_does_not
         await waiting
     assert watched.run is not None
     assert RunStatus.COMPLETED is watched.run.status
-
-
-@pytest.mark.parametrize("how", ["cancelled", "failed", "read and cancelled"])
-async def test_the_owner_announces_every_end_whoever_has_stored_it(
-    store: Store, shard: None, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    monkeypatch.setattr(streams_watch, "QUIET_S", 600)
-    name = f"announced-{how[0]}"
-    await register(store, chain(name, 1))
-    run_id = await start(store, chain(name, 1))
-    watched = Watched(store, run_id)
-    waiting = background(watched.end(), name="waiting")
-    await until(lambda: store.reader.one(names.TASKS, names.task_subject(f"{name}.echo", run_id)))
-    if how == "failed":
-        async with echo(store, f"{name}.echo", _fail):
-            await waiting
-    else:
-        await asyncio.sleep(2 * watch.SOON_S if how.startswith("read") else 0)  # until all events are read
-        await cancel(store, run_id, "enough")
-        await waiting
-    assert watched.run is not None
-    assert watched.run.status is (RunStatus.FAILED if how == "failed" else RunStatus.CANCELLED)
-
-
-async def _fail(worker: Echo, task: TaskPayload) -> None:
-    await worker.fail(task, "broken")

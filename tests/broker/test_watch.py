@@ -11,12 +11,10 @@ from penstock.broker import names
 from penstock.broker.store import Store
 from penstock.broker.streams import watch
 from penstock.config.process.background import all_of
-from penstock.config.process.background import start as start_task
 from penstock.engine.errors import NotFound
 from tests.support.waiting import until_true
 
 RUN_ID = "1" * 32
-QUIET_S = 20.0  # the machine may be busy
 BODY = b'{"n":%d}'
 
 
@@ -53,11 +51,8 @@ async def test_a_slow_watcher_holds_little_and_misses_nothing(
 async def test_who_waits_for_an_event_gets_all_before_it_and_reads_what_is_missing(store: Store) -> None:
     run_id, subject = RUN_ID.replace("1", "3"), names.history_subject(RUN_ID.replace("1", "3"))
     await store.publisher.send(subject, BODY % 0)
-    async with store.history.until_end(run_id, lambda body: body == BODY % 3) as events:
+    async with store.history.run_events(run_id, lambda body: body == BODY % 3) as events:
         assert [[BODY % 0]] == [[one.data for one in page] async for page in events.stored()]
-        store.history.announce_end(run_id)
-        assert await events.more() is None
-        assert await events.more() is None  # announced, but not stored yet: copies come from now on
         for number in range(1, 4):
             await store.publisher.send(subject, BODY % number)
         following = await events.more()
@@ -72,55 +67,20 @@ async def test_who_waits_for_an_event_gets_all_before_it_and_reads_what_is_missi
         assert [[BODY % 9, BODY % 3]] == [[one.data for one in page] async for page in events.stored()]
 
 
-async def test_an_end_that_is_announced_is_the_last_event(store: Store) -> None:
-    run_id = RUN_ID.replace("1", "6")
-    async with store.history.until_end(run_id, lambda body: True) as events:
-        assert await events.last() is None
-        await store.publisher.send(names.history_subject(run_id), BODY % 0)
-        assert await events.later(0.01) is None  # nobody has announced it
-        store.history.announce_end(run_id)
-        last = await events.later(QUIET_S)
-        assert last is not None
-        assert BODY % 0 == last.data
-        assert events._following is None
-
-
-async def test_an_end_that_is_announced_before_it_is_stored_comes_as_a_copy(store: Store) -> None:
-    run_id = RUN_ID.replace("1", "7")
-    async with store.history.until_end(run_id, lambda body: body == BODY % 1) as events:
-        await store.publisher.send(names.history_subject(run_id), BODY % 0)
-        store.history.announce_end(run_id)
-        for _ in range(2):  # the second time with copies subscribed to
-            last = await events.later(QUIET_S)
-            assert last is not None
-            assert BODY % 0 == last.data
-        later = start_task(events.later(QUIET_S), name="later")
-        await store.publisher.send(names.history_subject(run_id), BODY % 1)
-        last = await later
-        assert last is not None
-        assert BODY % 1 == last.data
-
-
 async def test_nothing_comes_of_a_run_behind_the_end_of_the_block(store: Store) -> None:
     run_id = RUN_ID.replace("1", "4")
-    async with store.history.until_end(run_id, lambda body: True) as events:
-        subscriptions = [events._subscription]
-        store.history.announce_end(run_id)
-        await events.more()
-        await events.more()
-        assert events._following is not None
-        subscriptions.append(events._following)
+    async with store.history.run_events(run_id, lambda body: True) as events:
+        subscription = events._subscription
     await store.publisher.send(names.history_subject(run_id), BODY % 0)
     await store.broker.flush()
     assert not events._copies._waiting
-    for subscription in subscriptions:
-        assert subscription._id not in store.broker.client._subs
-        assert subscription._id not in store.broker.client.receivers
+    assert subscription._id not in store.broker.client._subs
+    assert subscription._id not in store.broker.client.receivers
 
 
 async def test_the_broker_is_told_of_the_end_although_nothing_else_is_written(store: Store) -> None:
-    run_id, name = RUN_ID.replace("1", "5"), names.ended_subject(RUN_ID.replace("1", "5"))
-    async with store.history.until_end(run_id, lambda body: True):
+    run_id, name = RUN_ID.replace("1", "5"), names.watch_subject(RUN_ID.replace("1", "5"))
+    async with store.history.run_events(run_id, lambda body: True):
         await store.broker.flush()
         assert await _has_receivers(store, name)
     assert store.broker.unwritten > 0
