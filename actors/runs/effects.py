@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ from penstock.actors.runs.commands.step_values import VALUE_BYTES_MAX, StepValue
 from penstock.actors.runs.commands.takeovers import Takeovers
 from penstock.actors.runs.end_state import OwnEnd, complete, is_completion
 from penstock.actors.runs.outputs import Outputs, is_light
-from penstock.actors.runs.shared.answers import stored
+from penstock.actors.runs.shared.answers import sent, stored
 from penstock.actors.runs.shared.lease import ShardLease
 from penstock.actors.runs.shared.mailbox import PendingEvent
 from penstock.actors.runs.shared.spans import header_of_step
@@ -81,8 +81,6 @@ SENT_AT_ONCE = 256  # commands of one run, before others have their turn
 LOOKS = (WithdrawTask, WithdrawSticky, CancelTask)
 HEAVY_AT_ONCE = 4  # messages with large payloads that are read, joined and not stored yet
 
-T = TypeVar("T")
-
 log = get_logger()
 
 
@@ -91,11 +89,6 @@ def _is_plain(command: Command) -> bool:
     return (
         isinstance(command, DispatchTask) and command.worker is None and not command.again and is_light(command.input)
     )
-
-
-def _sent(answer: T) -> T:
-    reached("shard.command_sent")
-    return answer
 
 
 class Effects:
@@ -173,12 +166,12 @@ class Effects:
             if isinstance(command, LOOKS) or self._paused.looks(run, command):
                 await stored(answers)  # it looks for what is stored, and an earlier command may have sent one
                 self._lease.check()
-            answers.append(_sent(await self._send(workflow, run, command, since, outputs)))
+            answers.append(sent(await self._send(workflow, run, command, since, outputs)))
         await stored(answers)
 
     def _send_task(self, run: Run, command: DispatchTask) -> asyncio.Future[bytes]:
         """Send a command that `_is_plain`."""
-        return _sent(self._store.tasks.send(run.run_id, run.workflow_id, command, self._trace(run, command)))
+        return sent(self._store.tasks.send(run.run_id, run.workflow_id, command, self._trace(run, command)))
 
     async def _send(
         self, workflow: Workflow, run: Run, command: Command, since: float, outputs: Outputs

@@ -6,16 +6,15 @@ Its owner need not even read that: it knows what it has stored, and that nothing
 
 from __future__ import annotations
 
-from asyncio import Future
 from typing import NamedTuple, Protocol, TypeGuard
 
 from msgspec.structs import replace
 
+from penstock.actors.runs.shared.answers import is_stored, sent
 from penstock.broker.names import owner_state
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.streams.history import History
-from penstock.config.process.crash_points import reached
 from penstock.engine.errors import Conflict
 from penstock.engine.run.advance import advance
 from penstock.engine.run.commands import AppendEvent, Command
@@ -56,25 +55,18 @@ async def complete(history: History, workflow: Workflow, run: Run, event: Workfl
     """Store the end of a run for which everything else is stored, with the run's state if it can have that. Returns the
     end if it carries the state. Raises TooLarge, ApiError."""
     if event.payload.resumes != run.resumes:  # `advance` refuses it: readers must not trust it
-        await _stored(history.send(event))
+        await is_stored(sent(history.send(event)))
         return None
     carried = _carried(workflow, run, event, history)
     if carried is not None:
         try:
-            answer = await _stored(history.send_end(event, run.seq, state=carried.state))
+            answer = await is_stored(sent(history.send_end(event, run.seq, state=carried.state)))
         except Conflict:  # something was stored since: perhaps this very event, whose answer got lost
             pass
         else:
             return OwnEnd(event, replace(carried.after, seq=ack_seq(answer)))
-    await _stored(history.send_end(event, run.seq))
+    await is_stored(sent(history.send_end(event, run.seq)))
     return None
-
-
-async def _stored(answer: Future[bytes]) -> bytes:
-    reached("shard.command_sent")
-    stored = await answer
-    reached("shard.command_stored")
-    return stored
 
 
 def _carried(workflow: Workflow, run: Run, event: WorkflowCompleted, history: History) -> _Carried | None:

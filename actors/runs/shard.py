@@ -124,7 +124,6 @@ class Shard:
         event.handled, event.delivery.data = True, b""
         observe(self.metrics.handling, (event,))
         observe(self.metrics.commit, (event,))
-        reached("shard.received")
 
     def room(self) -> int:
         """The number of events that may be asked for: none while the backlog is full, or too many runs are in
