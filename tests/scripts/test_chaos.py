@@ -10,6 +10,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chaos_parts.api import Heard
@@ -25,19 +26,25 @@ SELDOM = {"reruns", "begun now"}  # of few, as dice fall
 CHAOS = [sys.executable, str(SCRIPTS / "chaos.py")]
 
 
-@pytest.mark.timeout(900)
-def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
-    kept = tmp_path / "storm"
+def _survived(seconds: int, seed: int, kept: Path) -> dict[str, Any]:
+    """What a storm has done that broke no promise."""
     done = subprocess.run(
-        [*CHAOS, "--seconds", "60", "--seed", "7", "--keep", str(kept), "--json"],
+        [*CHAOS, "--seconds", str(seconds), "--seed", str(seed), "--keep", str(kept), "--json"],
         capture_output=True,
         text=True,
         timeout=STORM_S_MAX,
         check=False,
     )
     assert done.stdout, done.stderr
-    found = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     assert ([], 0, 0) == (found["violations"], found["lost"], done.returncode), json.dumps(found["histories"])
+    return found
+
+
+@pytest.mark.timeout(900)
+def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
+    kept = tmp_path / "storm"
+    found = _survived(60, 7, kept)
     assert found["kills"] + found["freezes"] + found["missed"] >= 20
     assert found["kills"] >= 8
     assert {"completed", "cancelled", "failed"} == set(found["runs"])
@@ -50,16 +57,7 @@ def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_chaos_while_runs_are_archived_breaks_no_promise(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*CHAOS, "--seconds", "30", "--seed", "8", "--keep", str(tmp_path / "storm"), "--json"],
-        capture_output=True,
-        text=True,
-        timeout=STORM_S_MAX,
-        check=False,
-    )
-    assert done.stdout, done.stderr
-    found = json.loads(done.stdout)
-    assert ([], 0, 0) == (found["violations"], found["lost"], done.returncode), json.dumps(found["histories"])
+    found = _survived(30, 8, tmp_path / "storm")
     assert found["archived"] >= 20
     assert found["kills"] >= 4
 
