@@ -235,6 +235,16 @@ class QuickClient(Client):
         """Drop what was published and has not left this process."""
         self._pending, self._pending_data_size = [], 0
 
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        """As the client's own, but while it has not noticed yet that the connection is lost, what is pending is kept
+        for the next one: uvloop's error for a closed connection is none that the client expects."""
+        try:
+            return await super()._flush_pending(force_flush)
+        except (OSError, RuntimeError):
+            kept = asyncio.get_running_loop().create_future()
+            kept.set_result(None)
+            return kept
+
     async def written(self) -> None:
         """Return when all that was published has been passed to the operating system: it arrives even if this process
         is killed now."""

@@ -7,9 +7,12 @@ import asyncio
 import socket
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import nats.errors
 import pytest
+import uvloop
 
 from penstock.broker import names
 from penstock.broker.embedded.server import EmbeddedBroker
@@ -20,7 +23,9 @@ from penstock.broker.nats.pull import open_pull
 from penstock.broker.records.leases import TASK_ID
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
+from penstock.config.process.background import start as start_task
 from penstock.config.settings import BrokerSettings
+from penstock.engine.errors import Unavailable
 from tests.support.line import line
 from tests.support.own_broker import own_broker
 from tests.support.waiting import until_true
@@ -151,3 +156,27 @@ def _read_to(line: socket.socket, word: bytes) -> bytes:
 
 async def _ignore(subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
     return None
+
+
+def test_a_connection_that_is_closed_unnoticed_is_lost_as_any_other(broker_settings: BrokerSettings) -> None:
+    """With the loop of the service, whose closed connections raise errors of their own."""
+
+    async def request_over_a_closed_one() -> bytes:
+        async with open_store(broker_settings, "closed") as store:
+            client: Any = store.broker.client
+            await store.broker.request("$JS.API.INFO")
+            for task in (client._reading_task, client._flusher_task):  # who would notice
+                task.cancel()
+            await asyncio.wait([client._reading_task, client._flusher_task])
+            client._transport._io_writer.transport.abort()
+            await asyncio.sleep(0)
+            assert client.is_connected
+            request = start_task(store.broker.request("$JS.API.INFO"), name="request", expected=Unavailable)
+            await asyncio.sleep(0)
+            await client._process_op_err(nats.errors.StaleConnectionError())
+            with pytest.raises(Unavailable):
+                await request
+            await until_true(lambda: store.broker.reconnects > 0)
+            return (await store.broker.request("$JS.API.INFO")).data
+
+    assert b'"streams"' in uvloop.run(request_over_a_closed_one())
