@@ -83,6 +83,12 @@ class Delivery:
         await self._broker.publish(self.reply, b"+WPI")
 
 
+def consumer_in(reply: str) -> str:
+    """The name of the consumer that delivered a message, from the subject of its acknowledgement."""
+    tokens = reply.split(".")  # as `_numbers`
+    return tokens[3 if len(tokens) == 9 else 5]
+
+
 def deliveries_in(reply: str) -> int:
     """How often a message was delivered, from the subject of its acknowledgement."""
     return int(_numbers(reply)[0])
@@ -131,7 +137,7 @@ class Pull:
         self._terms = {"expires": expires_s * 10**9, "idle_heartbeat": HEARTBEAT_S * 10**9}
         self._bytes_max = broker.max_payload + BESIDE_BYTES_MAX
         self._outsized = False
-        self._stream, self._consumer = stream, consumer
+        self._stream, self.consumer = stream, consumer
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._subscription: Subscription | None = None
         self._inbox = ""
@@ -142,11 +148,15 @@ class Pull:
 
     async def top_up(self) -> None:
         """Request more if less than half of the requested messages is still to come."""
+        if count := self._missing():
+            await self._ask(count)
+
+    def _missing(self) -> int:
+        """How many messages to request now."""
         if self._broken:
-            return
+            return 0
         room = self._batch if self._room is None else min(self._batch, self._room())
-        if self._left <= room // 2 and room - self._left > 0:
-            await self._ask(room - self._left)
+        return max(0, room - self._left) if self._left <= room // 2 else 0
 
     async def ask_briefly(self, count: int) -> None:
         """Request messages that are there now, with a short expiry. Raises Unavailable."""
@@ -214,7 +224,7 @@ class Pull:
             self._take(Delivery(self._broker, subject.decode(), reply.decode(), data, headers))
         else:
             self._status(headers)
-        return self.top_up() if self._left <= self._batch // 2 else None
+        return self._ask(count) if self._left <= self._batch // 2 and (count := self._missing()) else None
 
     def _status(self, headers: bytes) -> None:
         """Handle a line such as `NATS/1.0 408 Request Timeout`, with the number of messages that the request still
@@ -237,7 +247,7 @@ class Pull:
             if not self._broker.connected:
                 continue
             if self._broken or (self._left and now - self._last_message_ms > 1000 * QUIET_S):
-                log_rate_limited(log, "pull_quiet", stream=self._stream, consumer=self._consumer)
+                log_rate_limited(log, "pull_quiet", stream=self._stream, consumer=self.consumer)
                 await self._safely_renew()
             elif not self._left:
                 await self.top_up()
@@ -246,7 +256,7 @@ class Pull:
         try:
             await self._renew()
         except PenstockError as error:
-            log_rate_limited(log, "pull_not_renewed", consumer=self._consumer, error=str(error))
+            log_rate_limited(log, "pull_not_renewed", consumer=self.consumer, error=str(error))
 
 
 @asynccontextmanager

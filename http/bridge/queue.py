@@ -1,10 +1,11 @@
 """One task queue that is polled in this process: it takes deliveries from the broker for the waiting polls.
 
-Each waiting poll stands for one requested delivery, and requests more only when the broker has more. So few deliveries
-come without a poll to take them: those that were requested for a poll which got its task from another queue, or whose
-client disconnected. Such a request is not cancelled, because a task in flight at that moment would be delivered again
-only after its ack wait. It serves the next poll, or expires after EXPIRES_S. A delivery without a poll is spare: it
-stays here for SPARE_S, as long as a worker takes to poll again, and is then given back.
+Each waiting poll stands for one requested delivery, and requests more only when the broker has more. While tasks are
+answered at once, a few more are requested: their workers poll again at once. So few deliveries come without a poll to
+take them: these, and those that were requested for a poll which got its task from another queue, or whose client
+disconnected. Such a request is not cancelled, because a task in flight at that moment would be delivered again only
+after its ack wait. It serves the next poll, or expires after EXPIRES_S. A delivery without a poll is spare: it stays
+here for SPARE_S, as long as a worker takes to poll again, and is then given back.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ BATCH = 1000
 EXPIRES_S = 5
 MORE_S = 0.01  # how long a poll with a task waits for more that the broker has
 SPARE_S = 0.05  # how long a delivery without a poll stays here
-SURPLUS_MAX = 16  # more requests than polls by more than this, as when many clients leave at once, are cancelled
+AHEAD_MAX = 16  # requests beyond the waiting polls, while tasks are answered at once
+AHEAD_S = 0.05  # what was answered at once in this time, and in as long before, counts
+NOT_AHEAD_S = 10.0  # after a spare delivery that no poll took
+SURPLUS_MAX = 32  # more requests than polls by more than this, as when many clients leave at once, are cancelled
 PROBE_S = 0.05  # how long even a poll with timeout_ms 0 waits for the broker to answer
 
 log = get_logger()
@@ -46,6 +50,45 @@ class QueueName(NamedTuple):
 class TakenDelivery(NamedTuple):
     task: str
     delivery: Delivery
+
+
+class Spare(NamedTuple):
+    """A delivery without a poll, and when it came, in s of the loop's clock."""
+
+    delivery: Delivery
+    came_at: float
+
+
+class Ahead:
+    """How many deliveries a queue requests beyond its waiting polls: as many as were answered at once of late. Owned by
+    the queue; times are those of the loop's clock, in s."""
+
+    __slots__ = ("_answered", "_before", "_none_until", "_period")
+
+    def __init__(self) -> None:
+        self._period = self._answered = self._before = 0
+        self._none_until = 0.0
+
+    def answer(self, now: float) -> None:
+        """One more was answered at once."""
+        self._count_from(now)
+        self._answered += 1
+
+    def stop(self, now: float) -> None:
+        """Request none for NOT_AHEAD_S: a delivery came for which there was no poll."""
+        self._none_until = now + NOT_AHEAD_S
+
+    def number(self, now: float) -> int:
+        if now < self._none_until:
+            return 0
+        self._count_from(now)
+        return min(AHEAD_MAX, max(self._answered, self._before))
+
+    def _count_from(self, now: float) -> None:
+        period = int(now / AHEAD_S)
+        if period != self._period:
+            self._before = self._answered if period == self._period + 1 else 0
+            self._period, self._answered = period, 0
 
 
 class Poller:
@@ -84,17 +127,18 @@ class PolledQueue:
     A poll is in one of these states:
 
         waiting      it has no task yet (`_waiting`, in the order in which polls came)
-        collecting   it has a task, and waits MORE_S at most for more from this queue (`_collecting`)
+        collecting   it has a task, and takes more (`_collecting`): what comes until its request goes on, for MORE_S at
+                     most if the broker has more
         finished     it is answered with what it has
 
         join            → waiting; → finished, if there are spare deliveries
-        a delivery      waiting → collecting, if the poll wants more, the broker has more and nobody else waits;
-                        waiting → finished otherwise; collecting → finished, when the poll wants no more
+        a delivery      waiting → collecting, if the poll wants more and nobody else waits; waiting → finished
+                        otherwise; collecting → finished, when the poll wants no more
         MORE_S, leave   → finished
 
     A delivery goes to the first poll that waits, else to the first that collects, else it is spare. The queue asks the
-    broker for as many deliveries as polls wait, and for none while it is closed, cancels its requests
-    (`_recalling`), or the process holds too many bytes of tasks.
+    broker for as many deliveries as polls wait, and a few ahead (`Ahead`), and for none while it is closed, cancels its
+    requests (`_recalling`), or the process holds too many bytes of tasks.
     """
 
     def __init__(
@@ -103,7 +147,8 @@ class PolledQueue:
         self.name, self._store, self._answer_within, self._budget = name, store, answer_within, budget
         self._waiting: dict[Poller, None] = {}  # in the order in which they came
         self._collecting: dict[Poller, None] = {}  # those that have a task and wait a moment for more
-        self._spare: deque[Delivery] = deque()
+        self._spare: deque[Spare] = deque()
+        self._ahead = Ahead()
         self._pull: Pull | None = None
         self._closed = self._recalling = False
         self._loop = asyncio.get_running_loop()
@@ -131,11 +176,20 @@ class PolledQueue:
         await self._stack.aclose()
 
     @property
+    def consumer(self) -> str:
+        """The name of its consumer, when it is open."""
+        return "" if self._pull is None else self._pull.consumer
+
+    @property
     def polled(self) -> bool:
         return bool(self._waiting)
 
     def touch(self) -> None:
         self.last_used = self._loop.time()
+
+    def answered_at_once(self) -> None:
+        """One of its tasks was."""
+        self._ahead.answer(self._loop.time())
 
     def end_polls(self) -> None:
         for poller in list(self._waiting):
@@ -144,7 +198,7 @@ class PolledQueue:
     def join(self, poller: Poller) -> None:
         """Give the poller spare deliveries, or let it wait for the next one."""
         while self._spare and poller.wanted:
-            poller.take(TakenDelivery(self.name.task, self._spare.popleft()))
+            poller.take(TakenDelivery(self.name.task, self._spare.popleft().delivery))
         if not poller.taken:
             self._waiting[poller] = None
             poller.queues.append(self)
@@ -174,7 +228,9 @@ class PolledQueue:
         )
 
     def _room(self) -> int:
-        return 0 if self._closed or self._recalling or self._budget.full else len(self._waiting)
+        if self._closed or self._recalling or self._budget.full:
+            return 0
+        return len(self._waiting) + self._ahead.number(self._loop.time())
 
     def _take(self, delivery: Delivery) -> None:
         """Called by the reader of the connection: it must not wait."""
@@ -184,7 +240,7 @@ class PolledQueue:
         elif self._collecting:
             self._give_to_collecting(next(iter(self._collecting)), delivery)
         else:
-            self._spare.append(delivery)
+            self._spare.append(Spare(delivery, self._loop.time()))
             self._settle_later()
 
     def _first_waiting(self) -> Poller | None:
@@ -193,23 +249,27 @@ class PolledQueue:
 
     def _give_to_waiting(self, poller: Poller, delivery: Delivery) -> None:
         del self._waiting[poller]
-        if more := self._more_for(poller, delivery):
-            poller.expect(more + 1)
-            self._collecting[poller] = None
-            self._spawn(self._ask_briefly(more))
+        alone = not self._waiting
+        if alone:
+            self._expect_more(poller, delivery)
         poller.take(TakenDelivery(self.name.task, delivery))
+        if alone and poller.wanted:
+            self._collecting[poller] = None
 
     def _give_to_collecting(self, poller: Poller, delivery: Delivery) -> None:
         poller.take(TakenDelivery(self.name.task, delivery))
         if not poller.wanted:
             del self._collecting[poller]
 
-    def _more_for(self, poller: Poller, delivery: Delivery) -> int:
-        """How many more deliveries to request for a poll with its first. None while others wait: their requests bring
-        tasks."""
-        if self._waiting or self._pull is None or self._budget.full or len(delivery.data) >= POLL_BYTES_MAX:
-            return 0
-        return max(0, min(poller.wanted - 1, delivery.pending, BATCH))
+    def _expect_more(self, poller: Poller, delivery: Delivery) -> None:
+        """Have a poll that gets its first delivery wait for those that the broker has behind it, and request what is
+        not requested. Not while others wait: their requests bring tasks."""
+        if not delivery.pending or self._pull is None or self._budget.full or len(delivery.data) >= POLL_BYTES_MAX:
+            return
+        if (more := min(poller.wanted - 1, delivery.pending, BATCH)) > 0:
+            poller.expect(more + 1)
+            if more > self._pull.left:
+                self._spawn(self._ask_briefly(more - self._pull.left))
 
     async def _ask_briefly(self, more: int) -> None:
         assert self._pull is not None
@@ -218,7 +278,8 @@ class PolledQueue:
 
     def _settle_later(self) -> None:
         if (self._spare or self._surplus > SURPLUS_MAX) and self._timer is None and not self._closed:
-            self._timer = self._loop.call_later(SPARE_S, self._begin_settling)
+            waited_s = self._loop.time() - self._spare[0].came_at if self._spare else 0.0
+            self._timer = self._loop.call_later(SPARE_S - waited_s, self._begin_settling)
 
     @property
     def _surplus(self) -> int:
@@ -230,12 +291,15 @@ class PolledQueue:
         self._spawn(self._settle(SURPLUS_MAX))
 
     async def _settle(self, surplus_max: int) -> None:
-        """Cancel requests beyond this surplus, and give spare deliveries back."""
+        """Cancel requests beyond this surplus, and give spare deliveries back that waited for SPARE_S; all of them when
+        the queue is closed."""
         try:
             if self._surplus > surplus_max:
                 await self._recall()
-            while self._spare:
-                delivery = self._spare.popleft()
+            came_by = self._loop.time() - SPARE_S
+            while self._spare and (self._closed or self._spare[0].came_at <= came_by):
+                self._ahead.stop(came_by + SPARE_S)
+                delivery = self._spare.popleft().delivery
                 self._budget.let_go([delivery])
                 await return_unworked(self._store, delivery)
         except PenstockError as error:  # spare deliveries come again after their ack wait

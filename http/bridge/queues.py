@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from penstock.broker.nats.pull import consumer_in
 from penstock.broker.store import Store
 from penstock.broker.worker_protocol.receiving import return_unworked
 from penstock.config.limits import POLLED_QUEUES_MAX
@@ -25,6 +26,7 @@ class PolledQueues:
         self._store, self._answer_within = store, answer_within
         self._budget = ByteBudget(self._ask_again)
         self._open: dict[QueueName, asyncio.Task[PolledQueue]] = {}
+        self._by_consumer: dict[str, PolledQueue] = {}
         self._by_worker: dict[str, set[Poller]] = {}
         self._turn = 0
         self._closed = False
@@ -57,6 +59,11 @@ class PolledQueues:
         for poller in self._by_worker.get(worker_id, ()):
             poller.finish()
 
+    def answered_at_once(self, reply: str) -> None:
+        """A task was, whose acknowledgement has this subject."""
+        if queue := self._by_consumer.get(consumer_in(reply)):
+            queue.answered_at_once()
+
     async def give_back(self, taken: Sequence[TakenDelivery]) -> None:
         """Give deliveries back to the broker that were not assigned."""
         self.let_go(taken)
@@ -73,7 +80,7 @@ class PolledQueues:
         before = asyncio.get_running_loop().time() - IDLE_S
         for name, task in list(self._open.items()):
             if _is_open(task) and not task.result().polled and task.result().last_used < before:
-                del self._open[name]
+                del self._open[name], self._by_consumer[task.result().consumer]
                 await task.result().close()
 
     async def close(self) -> None:
@@ -125,6 +132,7 @@ class PolledQueues:
         except BaseException:
             del self._open[name]
             raise
+        self._by_consumer[queue.consumer] = queue
         return queue
 
     def _forget(self, worker_id: str | None, poller: Poller) -> None:

@@ -79,8 +79,10 @@ class Resolver:
     revision decides.
     """
 
-    def __init__(self, store: Store, held: HeldLeases, starts: Starts) -> None:
+    def __init__(self, store: Store, held: HeldLeases, starts: Starts, answered_at_once: Callable[[str], None]) -> None:
+        """`answered_at_once` is called with `reply` of the lease of a new task that is answered."""
         self._store, self._leases, self._held, self._starts = store, store.leases, held, starts
+        self._answered_at_once = answered_at_once
         self._live = LiveReports(store)
         self._wanted = WantedTasks(store)
 
@@ -199,10 +201,12 @@ class Resolver:
         self._starts.discard(lease)  # another answer meanwhile finds no lease
         try:
             event = _event(lease, action, rfc3339(lease.seen_at))
-            return SentAnswer(lease, self._store.history.send(event, wait_if_full=False))
+            sent = SentAnswer(lease, self._store.history.send(event, wait_if_full=False))
         except BaseException:  # the worker will answer again
             self._starts.report_now(lease)
             raise
+        self._answered_at_once(lease.reply)
+        return sent
 
     async def stored(self, sent: SentAnswer) -> None:
         """Return when the answer is stored. Raises as `resolve`.

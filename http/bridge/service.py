@@ -36,7 +36,10 @@ class Bridge:
         self._queues, self._starts = PolledQueues(store, self._held.answer_within), Starts(store.history, self._held)
         self.departures = Departures(store, self._held, BRIDGE_AWAY_S)
         self._handout = TaskHandout(store, self._held, self._starts)
-        self.release, self.resolver = store.leases.release, Resolver(store, self._held, self._starts)
+        self.release, self.resolver = (
+            store.leases.release,
+            Resolver(store, self._held, self._starts, self._queues.answered_at_once),
+        )
 
     async def poll(self, request: PollTasks, client: Presence) -> list[PolledTask]:
         """Tasks as soon as there are any, none when the time is over. The tasks of a client that has disconnected are

@@ -13,8 +13,18 @@ from penstock.broker.store import Store
 from penstock.config.limits import MIB, POLL_BYTES_MAX
 from penstock.engine.errors import Unavailable
 from penstock.http.bridge import byte_budget
+from penstock.http.bridge import queue as queue_module
 from penstock.http.bridge.byte_budget import ByteBudget
-from penstock.http.bridge.queue import PolledQueue, Poller, QueueName, TakenDelivery
+from penstock.http.bridge.queue import (
+    AHEAD_MAX,
+    AHEAD_S,
+    NOT_AHEAD_S,
+    Ahead,
+    PolledQueue,
+    Poller,
+    QueueName,
+    TakenDelivery,
+)
 from penstock.http.bridge.queues import PolledQueues
 from tests.http.bridge import is_polled
 from tests.support.waiting import until_true
@@ -80,6 +90,84 @@ async def test_a_queue_asks_again_after_a_recall_that_failed(
     await queue.close()
 
 
+def test_as_many_are_requested_ahead_as_were_answered_at_once_of_late() -> None:
+    ahead, times = Ahead(), [AHEAD_S * (count + 0.5) for count in range(100, 110)]
+    assert 0 == ahead.number(times[0])
+    for _ in range(3):
+        ahead.answer(times[0])
+    assert 3 == ahead.number(times[0])
+    ahead.answer(times[1])
+    assert [3, 1, 0] == [ahead.number(now) for now in times[1:4]]
+    for _ in range(AHEAD_MAX + 1):
+        ahead.answer(times[4])
+    assert AHEAD_MAX == ahead.number(times[4])
+    ahead.answer(times[9])
+    assert 1 == ahead.number(times[9])
+
+
+def test_none_is_requested_ahead_for_a_while_after_one_came_too_early() -> None:
+    ahead = Ahead()
+    ahead.stop(7.0)
+    ahead.answer(7.0)
+    assert 0 == ahead.number(7.0)
+    ahead.answer(7.0 + NOT_AHEAD_S)
+    assert 1 == ahead.number(7.0 + NOT_AHEAD_S)
+
+
+async def test_tasks_come_before_their_polls_while_tasks_are_answered_at_once(
+    store: Store, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seconds in ("SPARE_S", "AHEAD_S"):
+        monkeypatch.setattr(queue_module, seconds, PATIENCE_S)
+    queues = PolledQueues(store, lambda _: None)
+    queue = await queues._queue(QueueName(task))
+    reply = await _first_reply(store, queues, task)
+    for _ in range(AHEAD_MAX):
+        queues.answered_at_once(reply)
+    await queue.ask()
+    for _ in range(2):
+        await dispatch(store, task)
+    await until_true(lambda: len(queue._spare) == 2)
+    poller = Poller(2)
+    await queues.poll([QueueName(task)], poller, None, PATIENCE_S)
+    assert 2 == len(poller.taken)
+    await queues.close()
+
+
+async def test_a_task_that_no_poll_takes_goes_back_and_no_other_is_requested_ahead(
+    store: Store, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_module, "AHEAD_S", PATIENCE_S)
+    queues = PolledQueues(store, lambda _: None)
+    queue = await queues._queue(QueueName(task))
+    reply = await _first_reply(store, queues, task)
+    queues.answered_at_once(reply)
+    await queue.ask()
+    await dispatch(store, task)
+    await until_true(lambda: bool(queue._spare))
+    await until_true(lambda: not queue._spare)
+    queues.answered_at_once(reply)
+    assert 0 == queue._room()
+    poller = Poller(1)  # a poll gets it all the same
+    await queues.poll([QueueName(task)], poller, None, PATIENCE_S)
+    assert 1 == len(poller.taken)
+    await queues.close()
+
+
+async def test_a_poll_takes_what_comes_with_its_first_task(store: Store, task: str) -> None:
+    queue = PolledQueue(QueueName(task), store, lambda _: None, ByteBudget(lambda: None))
+    await queue.open()
+    first, second = Poller(3), Poller(3)
+    queue.join(first)
+    queue.join(second)
+    for _ in range(6):
+        queue._take(Delivery(store.broker, "task.t.r", f"$JS.ACK.S.{queue.consumer}.1.1.1.1.0", b"{}"))
+    assert [(1, True), (3, True)] == [(len(one.taken), one.ready.done()) for one in (first, second)]
+    assert 2 == len(queue._spare)
+    queue._spare.clear()
+    await queue.close()
+
+
 async def test_queues_are_closed_while_another_one_is_being_opened(store: Store, task: str) -> None:
     """Its end takes it out of the dict that the closing goes through."""
     queues = PolledQueues(store, lambda _: None)
@@ -93,6 +181,14 @@ async def test_queues_are_closed_while_another_one_is_being_opened(store: Store,
     await asyncio.sleep(0)  # they have begun
     await queues.close()
     assert 3 == len(queues._open)
+
+
+async def _first_reply(store: Store, queues: PolledQueues, task: str) -> str:
+    """The subject of the acknowledgement of a first task, which a poll has taken."""
+    await dispatch(store, task)
+    poller = Poller(1)
+    await queues.poll([QueueName(task)], poller, None, PATIENCE_S)
+    return poller.taken[0].delivery.reply
 
 
 async def _gone(pull: Pull) -> None:

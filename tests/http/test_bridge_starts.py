@@ -17,7 +17,8 @@ from penstock.engine.errors import NotFound, TooLarge
 from penstock.engine.run.event_payloads import Failure
 from penstock.engine.run.events import Event, StepCompleted, StepContinue, StepFailed, StepPaused, StepStarted, decode
 from penstock.engine.times import rfc3339
-from penstock.http.bridge import starts
+from penstock.http.bridge import queue, starts
+from penstock.http.bridge.queue import QueueName
 from penstock.http.bridge.requests import (
     Action,
     CheckpointAction,
@@ -58,6 +59,20 @@ async def polled(bridge: Bridge, task: str) -> PolledTask:
 
 async def told(store: Store, task: PolledTask) -> list[Event]:
     return [decode(stored.data) for stored in await store.history.read(task.run_id)]
+
+
+async def test_a_quick_answer_is_known_to_the_queue_of_its_task_alone(
+    store: Store, bridges: list[Bridge], task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "AHEAD_S", LONG_S)
+    found = await assigned(store, bridges[0], task)
+    other = await assigned(store, bridges[0], f"{task}.other")
+    await bridges[0].resolver.resolve(other.task_id, HeartbeatAction(), b"")
+    await bridges[0].resolver.resolve(other.task_id, CompleteAction(b"1"), b"")
+    await bridges[0].resolver.resolve(found.task_id, CompleteAction(b"1"), b"")
+    queues = bridges[0]._queues._open
+    assert 1 == queues[QueueName(task)].result()._room()
+    assert 0 == queues[QueueName(f"{task}.other")].result()._room()
 
 
 @pytest.mark.parametrize(
