@@ -30,10 +30,10 @@ BATCH = 1000
 EXPIRES_S = 5
 MORE_S = 0.01  # how long a poll with a task waits for more that the broker has
 SPARE_S = 0.05  # how long a delivery without a poll stays here
-AHEAD_MAX = 16  # requests beyond the waiting polls, while tasks are answered at once
+AHEAD_MAX = 32  # requests beyond the waiting polls, while tasks are answered at once
 AHEAD_S = 0.05  # what was answered at once in this time, and in as long before, counts
 NOT_AHEAD_S = 10.0  # after a spare delivery that no poll took
-SURPLUS_MAX = 32  # more requests than polls by more than this, as when many clients leave at once, are cancelled
+SURPLUS_MAX = 64  # more requests than polls by more than this, as when many clients leave at once, are cancelled
 PROBE_S = 0.05  # how long even a poll with timeout_ms 0 waits for the broker to answer
 
 log = get_logger()
@@ -292,19 +292,25 @@ class PolledQueue:
 
     async def _settle(self, surplus_max: int) -> None:
         """Cancel requests beyond this surplus, and give spare deliveries back that waited for SPARE_S; all of them when
-        the queue is closed."""
+        the queue is closed. Then the surplus goes first: it would only get them again."""
+        came_by = self._loop.time() - SPARE_S
+        is_late = bool(self._spare) and (self._closed or self._spare[0].came_at <= came_by)
+        if is_late:
+            self._ahead.stop(self._loop.time())
         try:
-            if self._surplus > surplus_max:
+            if self._surplus > (0 if is_late else surplus_max):
                 await self._recall()
-            came_by = self._loop.time() - SPARE_S
-            while self._spare and (self._closed or self._spare[0].came_at <= came_by):
-                self._ahead.stop(came_by + SPARE_S)
-                delivery = self._spare.popleft().delivery
-                self._budget.let_go([delivery])
-                await return_unworked(self._store, delivery)
+            if is_late:
+                await self._give_spare_back(came_by)
         except PenstockError as error:  # spare deliveries come again after their ack wait
             log_rate_limited(log, "tasks_not_given_back", task=self.name.task, error=str(error))
         self._settle_later()
+
+    async def _give_spare_back(self, came_by: float) -> None:
+        while self._spare and (self._closed or self._spare[0].came_at <= came_by):
+            delivery = self._spare.popleft().delivery
+            self._budget.let_go([delivery])
+            await return_unworked(self._store, delivery)
 
     async def _recall(self) -> None:
         assert self._pull is not None
