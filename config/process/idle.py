@@ -1,4 +1,4 @@
-"""How much CPU is idle, of what this process may use: of the machine, and of the quota of its control group."""
+"""The CPU that this process may use, by its affinity and the quota of its control group, and how much is idle."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ LOOK_S = 0.5  # the kernel counts in hundredths of a second
 STAT = Path("/proc/stat")
 GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def usable_cores(group: Path | None = None) -> float:
+    """How many cores this process may use at a time."""
+    cores = len(os.sched_getaffinity(0))
+    quota = _quota(_group() if group is None else group)
+    return cores if quota is None else min(cores, quota)
 
 
 class IdleShare:

@@ -13,6 +13,7 @@ import httpx2
 import msgspec
 import pytest
 
+from penstock.broker.embedded import server
 from penstock.broker.embedded.server import EmbeddedBroker, find_binary, render
 from penstock.broker.nats.connection import connect
 from penstock.broker.store import open_store
@@ -169,14 +170,15 @@ def test_monitoring_has_the_storage_and_its_limit(settings: BrokerSettings) -> N
     assert (10 * GIB, str(Path(settings.data_dir) / "jetstream")) == (streams["max_storage"], streams["store_dir"])
 
 
-@pytest.mark.parametrize(("given", "garbage"), [(None, None), ("123MiB", "90")])
-def test_its_memory_has_a_soft_limit_and_one_that_is_set_counts(
-    settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch, given: str | None, garbage: str | None
+@pytest.mark.parametrize("given", [{}, {"GOMEMLIMIT": "123MiB", "GOGC": "90", "GOMAXPROCS": "3"}])
+def test_its_share_of_the_machine_is_limited_and_what_is_set_counts(
+    settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
 ) -> None:
-    for name, value in (("GOMEMLIMIT", given), ("GOGC", garbage)):
+    for name in ("GOMEMLIMIT", "GOGC", "GOMAXPROCS"):
         monkeypatch.delenv(name, raising=False)
-        if value is not None:
-            monkeypatch.setenv(name, value)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(server, "usable_cores", lambda: 9.5)
     broker = EmbeddedBroker(settings)
     broker.start()
     try:
@@ -186,8 +188,20 @@ def test_its_memory_has_a_soft_limit_and_one_that_is_set_counts(
         )
     finally:
         broker.stop()
-    assert environ["GOMEMLIMIT"] == given if given else int(environ["GOMEMLIMIT"]) >= 768 * MIB
-    assert environ["GOGC"] == (garbage or "70")
+    if given:
+        assert given == {name: environ[name] for name in given}
+    else:
+        assert int(environ["GOMEMLIMIT"]) >= 768 * MIB
+        assert ("70", "4") == (environ["GOGC"], environ["GOMAXPROCS"])
+
+
+@pytest.mark.parametrize(("usable", "expected"), [(0.5, "1"), (1, "1"), (2, "1"), (3.9, "1"), (4, "2"), (64, "32")])
+def test_it_runs_on_half_of_the_cores_at_least_on_one(
+    monkeypatch: pytest.MonkeyPatch, usable: float, expected: str
+) -> None:
+    monkeypatch.delenv("GOMAXPROCS", raising=False)
+    monkeypatch.setattr(server, "usable_cores", lambda: usable)
+    assert expected == server._environ()["GOMAXPROCS"]
 
 
 def test_its_files_are_nobody_elses_business(settings: BrokerSettings) -> None:
