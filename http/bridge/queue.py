@@ -150,7 +150,7 @@ class PolledQueue:
         self._spare: deque[Spare] = deque()
         self._ahead = Ahead()
         self._pull: Pull | None = None
-        self._closed = self._recalling = False
+        self._closed = self._recalling = self._settling = False
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -277,9 +277,11 @@ class PolledQueue:
             await self._pull.ask_briefly(more)
 
     def _settle_later(self) -> None:
-        if (self._spare or self._surplus > SURPLUS_MAX) and self._timer is None and not self._closed:
-            waited_s = self._loop.time() - self._spare[0].came_at if self._spare else 0.0
-            self._timer = self._loop.call_later(SPARE_S - waited_s, self._begin_settling)
+        if self._timer is not None or self._settling or self._closed:
+            return
+        if self._spare or self._surplus > SURPLUS_MAX:
+            left_s = self._spare[0].came_at + SPARE_S - self._loop.time() if self._spare else 0.0
+            self._timer = self._loop.call_later(left_s if left_s > 0 else SPARE_S, self._begin_settling)
 
     @property
     def _surplus(self) -> int:
@@ -292,18 +294,19 @@ class PolledQueue:
 
     async def _settle(self, surplus_max: int) -> None:
         """Cancel requests beyond this surplus, and give spare deliveries back that waited for SPARE_S; all of them when
-        the queue is closed. Then the surplus goes first: it would only get them again."""
-        came_by = self._loop.time() - SPARE_S
-        is_late = bool(self._spare) and (self._closed or self._spare[0].came_at <= came_by)
-        if is_late:
-            self._ahead.stop(self._loop.time())
+        the queue is closed. The whole surplus goes first then: it would only get them again."""
+        came_by, self._settling = self._loop.time() - SPARE_S, True
         try:
-            if self._surplus > (0 if is_late else surplus_max):
+            if self._spare and self._spare[0].came_at <= came_by:
+                self._ahead.stop(came_by + SPARE_S)
+                surplus_max = 0
+            if self._surplus > surplus_max:
                 await self._recall()
-            if is_late:
-                await self._give_spare_back(came_by)
+            await self._give_spare_back(came_by)
         except PenstockError as error:  # spare deliveries come again after their ack wait
             log_rate_limited(log, "tasks_not_given_back", task=self.name.task, error=str(error))
+        finally:
+            self._settling = False
         self._settle_later()
 
     async def _give_spare_back(self, came_by: float) -> None:

@@ -10,7 +10,7 @@ import pytest
 from penstock.broker import names
 from penstock.broker.nats.pull import Delivery, Pull
 from penstock.broker.store import Store
-from penstock.config.limits import MIB, POLL_BYTES_MAX
+from penstock.config.limits import ACK_WAIT_S, MIB, POLL_BYTES_MAX
 from penstock.engine.errors import Unavailable
 from penstock.http.bridge import byte_budget
 from penstock.http.bridge import queue as queue_module
@@ -153,6 +153,29 @@ async def test_a_task_that_no_poll_takes_goes_back_and_no_other_is_requested_ahe
     await queues.poll([QueueName(task)], poller, None, PATIENCE_S)
     assert [2] == [one.delivery.deliveries for one in poller.taken]
     await queues.close()
+
+
+async def test_a_task_that_comes_while_its_queue_is_being_closed_goes_back(
+    store: Store, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_module, "AHEAD_S", PATIENCE_S)
+    queues, others, recall = PolledQueues(store, lambda _: None), PolledQueues(store, lambda _: None), Pull.recall
+    queue = await queues._queue(QueueName(task))
+    queues.answered_at_once(await _first_reply(store, queues, task))
+    await queue.ask()
+
+    async def while_one_comes(pull: Pull) -> None:
+        await dispatch(store, task)
+        await until_true(lambda: bool(queue._spare))
+        await recall(pull)
+
+    monkeypatch.setattr(Pull, "recall", while_one_comes)
+    await queues.close()
+    monkeypatch.undo()
+    poller = Poller(1)
+    await others.poll([QueueName(task)], poller, None, ACK_WAIT_S / 2)  # not only when the broker gives it up
+    assert [2] == [one.delivery.deliveries for one in poller.taken]
+    await others.close()
 
 
 async def test_a_poll_takes_what_comes_with_its_first_task(store: Store, task: str) -> None:
