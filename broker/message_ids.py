@@ -6,27 +6,15 @@ share an id, and a repeated message must have the same id.
 
 from __future__ import annotations
 
-from typing import TypeAlias, get_args
-
 from penstock.engine.run.events import (
-    ApprovalExpired,
-    ApprovalGranted,
-    ApprovalRejected,
-    ApprovalRequested,
     ChildEnded,
     Event,
     EventReceived,
     LimitGranted,
     LimitRefused,
-    PlannerExpanded,
-    StepCompleted,
-    StepContinue,
-    StepFailed,
-    StepOverridden,
+    StepEvent,
     StepPaused,
-    StepSkipped,
     StepStarted,
-    StepTakenOver,
     TimerFired,
     WorkflowCancelled,
     WorkflowCompleted,
@@ -34,23 +22,6 @@ from penstock.engine.run.events import (
     event_type,
 )
 
-_StepEvent: TypeAlias = (
-    StepStarted
-    | StepPaused
-    | StepCompleted
-    | StepFailed
-    | StepContinue
-    | StepSkipped
-    | StepOverridden
-    | StepTakenOver
-    | PlannerExpanded
-    | ApprovalRequested
-    | ApprovalGranted
-    | ApprovalRejected
-    | ApprovalExpired
-    | EventReceived
-)
-_STEP_EVENTS = get_args(_StepEvent)
 _COUNT_DELIVERIES = (StepStarted, StepPaused)
 
 
@@ -62,7 +33,9 @@ def of_event(event: Event) -> str:
     undone its steps differs from what made it begin with that. A report about a later
     delivery of a task differs from one about the first delivery: `~<delivery>` from the second on.
     """
-    return _of_step(event) if isinstance(event, _STEP_EVENTS) else _of_other(event)  # most are of steps
+    if isinstance(event, StepEvent) and not isinstance(event, ChildEnded):
+        return _of_step(event)
+    return _of_other(event)
 
 
 def _of_other(event: Event) -> str:
@@ -80,7 +53,7 @@ def _of_other(event: Event) -> str:
     return f"{event.run_id}.{kind}"
 
 
-def _of_step(event: _StepEvent) -> str:
+def _of_step(event: StepEvent) -> str:
     kind = event_type(event)
     parts = f"{event.run_id}.{event.step_id}.{kind}"
     if event.iteration:

@@ -48,7 +48,7 @@ class _Event(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="t
     v: int = 1
 
 
-class _StepEvent(_Event, frozen=True, omit_defaults=True, kw_only=True):
+class StepEvent(_Event, frozen=True, omit_defaults=True, kw_only=True):
     """`attempt_number` None means the current attempt; `iteration` None means the current iteration.
 
     `item` is the number of a map's element, whose `step_id` is `<map>.<item>`.
@@ -110,7 +110,7 @@ class WorkflowRemoved(_Event, frozen=True, omit_defaults=True, kw_only=True, tag
     archived: tuple[int, ...] = ()
 
 
-class _DeliveryEvent(_StepEvent, frozen=True, omit_defaults=True, kw_only=True):
+class _DeliveryEvent(StepEvent, frozen=True, omit_defaults=True, kw_only=True):
     """`delivery` counts how often the task of this attempt was delivered."""
 
     delivery: int = 1
@@ -146,52 +146,52 @@ class StepContinue(_AnswerEvent, frozen=True, omit_defaults=True, kw_only=True, 
     payload: Raw | UnsetType = UNSET
 
 
-class StepSkipped(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.skipped"):
+class StepSkipped(StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.skipped"):
     """No payload."""
 
 
-class StepOverridden(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.overridden"):
+class StepOverridden(StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.overridden"):
     """Somebody has completed the step by hand; the attempt that was out is given up."""
 
     payload: Override = Override()
 
 
-class StepTakenOver(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.taken_over"):
+class StepTakenOver(StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="step.taken_over"):
     """From the engine only: the run has this step, or element of a map, from the run that it repeats."""
 
     payload: TakenStep
 
 
-class PlannerExpanded(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="planner.expanded"):
+class PlannerExpanded(StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="planner.expanded"):
     """Only from the engine: the plan that a planner's worker returned is valid, and its steps are now part of the
     run."""
 
     payload: Fragment = Fragment()
 
 
-class ApprovalRequested(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="approval.requested"):
+class ApprovalRequested(StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="approval.requested"):
     payload: ApprovalRequest
 
 
-class ApprovalGranted(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="approval.granted"):
+class ApprovalGranted(StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="approval.granted"):
     payload: Decision = Decision()
 
 
-class ApprovalRejected(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="approval.rejected"):
+class ApprovalRejected(StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="approval.rejected"):
     payload: Decision = Decision()
 
 
-class ApprovalExpired(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="approval.expired"):
+class ApprovalExpired(StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="approval.expired"):
     payload: TimerRef | None = None
 
 
-class ChildEnded(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="child.ended"):
+class ChildEnded(StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="child.ended"):
     """A child run of the step has ended, and with it this attempt: no `step.completed` follows."""
 
     payload: ChildEnd
 
 
-class EventReceived(_StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="event.received"):
+class EventReceived(StepEvent, frozen=True, omit_defaults=True, kw_only=True, tag="event.received"):
     """From the engine only. It ends the step that waited for the event."""
 
     payload: ReceivedEvent
@@ -311,7 +311,7 @@ def encode(event: Event) -> bytes:
     return _ENCODER.encode(event)
 
 
-def event_type(event: Event) -> str:
+def event_type(event: Event | StepEvent) -> str:
     """The wire name, for example `step.completed`."""
     tag = event.__struct_config__.tag
     assert isinstance(tag, str)
