@@ -80,7 +80,8 @@ class PolledQueues:
         before = asyncio.get_running_loop().time() - IDLE_S
         for name, task in list(self._open.items()):
             if _is_open(task) and not task.result().polled and task.result().last_used < before:
-                del self._open[name], self._by_consumer[task.result().consumer]
+                del self._open[name]
+                self._by_consumer.pop(task.result().consumer, None)
                 await task.result().close()
 
     async def close(self) -> None:
