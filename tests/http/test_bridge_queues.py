@@ -120,11 +120,7 @@ async def test_tasks_come_before_their_polls_while_tasks_are_answered_at_once(
     for seconds in ("SPARE_S", "AHEAD_S"):
         monkeypatch.setattr(queue_module, seconds, PATIENCE_S)
     queues = PolledQueues(store, lambda _: None)
-    queue = await queues._queue(QueueName(task))
-    reply = await _first_reply(store, queues, task)
-    for _ in range(AHEAD_MAX):
-        queues.answered_at_once(reply)
-    await queue.ask()
+    queue, _ = await _asked_ahead(store, queues, task)
     for _ in range(2):
         await dispatch(store, task)
     await until_true(lambda: len(queue._spare) == 2)
@@ -139,14 +135,9 @@ async def test_a_task_that_no_poll_takes_goes_back_and_no_other_is_requested_ahe
 ) -> None:
     monkeypatch.setattr(queue_module, "AHEAD_S", PATIENCE_S)
     queues = PolledQueues(store, lambda _: None)
-    queue = await queues._queue(QueueName(task))
-    reply = await _first_reply(store, queues, task)
-    for _ in range(AHEAD_MAX):
-        queues.answered_at_once(reply)
-    await queue.ask()
+    queue, reply = await _asked_ahead(store, queues, task)
     await dispatch(store, task)
-    await until_true(lambda: bool(queue._spare))
-    await until_true(lambda: not queue._spare)
+    await until_true(lambda: queue._ahead._none_until > 0 and not queue._spare)
     queues.answered_at_once(reply)
     assert [0, 0] == [queue._room(), queue._surplus]
     poller = Poller(1)  # a poll gets it all the same
@@ -160,9 +151,7 @@ async def test_a_task_that_comes_while_its_queue_is_being_closed_goes_back(
 ) -> None:
     monkeypatch.setattr(queue_module, "AHEAD_S", PATIENCE_S)
     queues, others, recall = PolledQueues(store, lambda _: None), PolledQueues(store, lambda _: None), Pull.recall
-    queue = await queues._queue(QueueName(task))
-    queues.answered_at_once(await _first_reply(store, queues, task))
-    await queue.ask()
+    queue, _ = await _asked_ahead(store, queues, task)
 
     async def while_one_comes(pull: Pull) -> None:
         await dispatch(store, task)
@@ -207,12 +196,17 @@ async def test_queues_are_closed_while_another_one_is_being_opened(store: Store,
     assert 3 == len(queues._open)
 
 
-async def _first_reply(store: Store, queues: PolledQueues, task: str) -> str:
-    """The subject of the acknowledgement of a first task, which a poll has taken."""
+async def _asked_ahead(store: Store, queues: PolledQueues, task: str) -> tuple[PolledQueue, str]:
+    """A queue that has requested deliveries without a poll, as after quick answers, and the subject of the
+    acknowledgement of its first task, which a poll has taken."""
+    queue, poller = await queues._queue(QueueName(task)), Poller(1)
     await dispatch(store, task)
-    poller = Poller(1)
     await queues.poll([QueueName(task)], poller, None, PATIENCE_S)
-    return poller.taken[0].delivery.reply
+    reply = poller.taken[0].delivery.reply
+    for _ in range(AHEAD_MAX):
+        queues.answered_at_once(reply)
+    await queue.ask()
+    return queue, reply
 
 
 async def _gone(pull: Pull) -> None:
