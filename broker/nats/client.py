@@ -1,79 +1,32 @@
 """The broker's client, with three shortcuts: a parser of our own takes apart what is read, and passes a delivery to its
-reader at once; and what is published in one pass of the event loop is written together.
+reader at once; it is given what has come without a task between; and what is published in one pass of the event loop is
+written together.
 
 With the client's own methods each delivery costs patterns and copies, a header dictionary, a queue and a task switch
 that no reader of a consumer needs, and each published message costs a coroutine and checks of what this service writes
-itself: 3 us instead of 1. This class replaces the client's parser, overrides two private methods and fills the
-client's own list of pending writes. Without the parser no consumer would receive anything; without `_connect_command` a
-broker without TLS would receive the credentials; without `_send_ping` a flush would return before the broker has what
-was published before it; without the list nothing would be published. The tests of broker/ fail in each case.
+itself: 3 us instead of 1. This class replaces the client's parser and its transport, overrides two private methods and
+fills the client's own list of pending writes. Without the parser no consumer would receive anything; without the
+transport nothing would come before its pass of the loop; without `_connect_command` a broker without TLS would receive
+the credentials; without `_send_ping` a flush would return before the broker has what was published before it; without
+the list nothing would be published. The tests of broker/ fail in each case.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import nats.errors
-import orjson
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
-from nats.errors import ProtocolError
+
+from penstock.broker.nats.wire.parser import QuickParser, Receive, ReceiveMany
+from penstock.broker.nats.wire.transport import QuickTransport
 
 LATER_S = 0.02  # until a message that may wait is written, if nothing else is before
 WAITS_FROM_BYTES = 1 << 20
-END = b"\r\n"
-WITH_HEADERS = b"HMSG"
-MESSAGES = {b"MSG": 5, WITH_HEADERS: 6}  # words of the line of one that has a reply subject
-LINE_MAX = 1 << 16  # the broker's own limit is 4 KiB, but INFO names all nodes of a cluster
-HEADERS_BESIDE = len("NATS/1.0\r\n\r\n")
-HEADER_BESIDE = len(": \r\n")
-
-Receive = Callable[[bytes, bytes, bytes, bytes], Awaitable[None] | None]
-"""Takes subject, reply subject (empty: a status), body and raw headers. It runs in the reading loop: it must not wait,
-but for what it returns."""
-
-ReceiveMany = Callable[[bytes, int, bytes], int]
-"""Takes what was read, the place in it where a message of the subscription begins, and the subscription's number.
-Returns the place behind the messages that it has taken: those that are whole and its own. The same place: none."""
-
-
-def message_bytes(data: bytes, headers: Mapping[str, str] | None) -> int:
-    """The size of a message by the broker's rule: its body and its encoded headers, in bytes."""
-    if not headers:
-        return len(data)
-    return (
-        len(data)
-        + HEADERS_BESIDE
-        + sum(len(name) + len(value.encode()) + HEADER_BESIDE for name, value in headers.items())
-    )
-
-
-def publish_command(subject: str, reply: str, data: bytes, headers: Mapping[str, str]) -> bytes | None:
-    """The bytes by which a message is published; None if they would be ambiguous: a line break in a header, a space in
-    the subject, or none."""
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    if (
-        lines.count("\n") != len(headers)
-        or lines.count("\r") != len(headers)
-        or not subject
-        or " " in subject
-        or not subject.isprintable()
-    ):
-        return None
-    if not headers:
-        return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(data), data)
-    head = f"NATS/1.0\r\n{lines}\r\n".encode()
-    return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (
-        subject.encode(),
-        reply.encode(),
-        len(head),
-        len(head) + len(data),
-        head,
-        data,
-    )
 
 
 def _unsent_bytes(transport: Any) -> int:
@@ -107,7 +60,9 @@ class QuickClient(Client):
         self._collects: list[Callable[[], None]] = []
         self._pass_ends = False
         self.takers: dict[bytes, ReceiveMany] = {}
-        self._ps: QuickParser = QuickParser(self)  # type: ignore[assignment]
+        parser = QuickParser(self)
+        self._ps = parser  # type: ignore[assignment]
+        self._transport = QuickTransport(parser.take)
 
     async def receive(self, subject: str, receive: Receive) -> Subscription:
         """Subscribe with the shortcut; `stop_receiving` ends the subscription."""
@@ -267,97 +222,3 @@ class QuickClient(Client):
         if self._tls and not self._server_info.get("tls_required"):
             raise nats.errors.Error("the broker offers no TLS, which the settings ask for")
         return super()._connect_command()
-
-
-class QuickParser:
-    """Owned by one client, which gives it what it has read: the protocol of the client's own parser.
-
-    A reader of many small messages takes them out of what was read itself (`receive_many`): it need not look at each
-    from all sides, as one that gets them one by one must.
-    """
-
-    def __init__(self, client: QuickClient) -> None:
-        self._client = client
-        self._connection = 0
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget what was read: another connection begins."""
-        self._connection += 1
-        self._read: list[bytes] = []
-        self._lacking = 0
-
-    async def parse(self, data: bytes = b"") -> None:
-        """Pass on all messages that are whole now. Raises ProtocolError for what is no command."""
-        self._read.append(data)
-        self._lacking -= len(data)
-        if self._lacking > 0:
-            return
-        read, connection = data if len(self._read) == 1 else b"".join(self._read), self._connection
-        at = await self._parse(read)
-        if connection == self._connection:
-            self._read = [read[at:]] if at < len(read) else []
-
-    async def _parse(self, read: bytes) -> int:
-        """Returns the place up to which all is passed on, and sets how much is lacking of the message there."""
-        client, connection = self._client, self._connection
-        takers, receivers = client.takers, client.receivers
-        at = self._lacking = 0
-        while connection == self._connection and (end := read.find(END, at)) >= 0:
-            words, begin = read[at:end].split(), end + len(END)
-            if not words or words[0] not in MESSAGES:
-                await self._control(read[at:end])
-                at = begin
-            elif takers and (taken := await self._taken(words, read, at)) > at:
-                at = taken
-            else:
-                try:
-                    head = int(words[-2]) if words[0] == WITH_HEADERS else 0
-                    sid, stop = int(words[2]), begin + int(words[-1])
-                except (IndexError, ValueError) as error:
-                    raise ProtocolError("nats: malformed MSG") from error
-                if stop + len(END) > len(read):
-                    self._lacking = stop + len(END) - len(read)
-                    return at
-                reply = words[3] if len(words) == MESSAGES[words[0]] else b""
-                headers, body, at = read[begin : begin + head], read[begin + head : stop], stop + len(END)
-                receive = receivers.get(sid)
-                if receive is None:
-                    await client._process_msg(sid, words[1], reply, body, headers)
-                    continue
-                try:
-                    if (more := receive(words[1], reply, body, headers)) is not None:
-                        await more
-                except Exception as error:  # as the client does for callbacks: the connection belongs to others too
-                    await client._error_cb(error)
-        if len(read) - at > LINE_MAX:
-            raise ProtocolError("nats: unknown protocol")
-        return at
-
-    async def _taken(self, words: list[bytes], read: bytes, at: int) -> int:
-        """The place behind what the subscription's reader of many messages has taken."""
-        take = self._client.takers.get(words[2]) if len(words) > 2 else None
-        if take is None:
-            return at
-        try:
-            return take(read, at, words[2])
-        except Exception as error:  # as for one that gets them one by one
-            await self._client._error_cb(error)
-            return at
-
-    async def _control(self, line: bytes) -> None:
-        """What is no message. Raises ProtocolError."""
-        kind, _, rest = line.partition(b" ")
-        match kind.rstrip():
-            case b"PING":
-                await self._client._process_ping()
-            case b"PONG":
-                await self._client._process_pong()
-            case b"+OK":
-                pass
-            case b"-ERR":
-                await self._client._process_err(rest.strip().decode().lower())
-            case b"INFO":
-                await self._client._process_info(orjson.loads(rest))
-            case _:
-                raise ProtocolError("nats: unknown protocol")

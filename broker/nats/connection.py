@@ -14,9 +14,10 @@ import orjson
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from penstock.broker.nats.client import QuickClient, message_bytes, publish_command
+from penstock.broker.nats.client import QuickClient
 from penstock.broker.nats.credentials import credentials, needs_tls
 from penstock.broker.nats.errors import NOT_THERE, ApiError, Within, fail, translated, within
+from penstock.broker.nats.wire.commands import message_bytes, publish_command
 from penstock.config.keys import hide_passwords
 from penstock.config.logging import get_logger
 from penstock.config.settings import BrokerSettings
@@ -112,6 +113,11 @@ class Broker:
             await self.client.publish(subject, data, reply=reply, headers=headers)
         except (nats.errors.Error, OSError) as error:
             raise Unavailable(f"broker: {error}") from error
+
+    def publish_soon(self, subject: str, data: bytes, reply: str = "") -> bool:
+        """As `publish`, at once; False, and nothing is published, where that might have to wait."""
+        command = publish_command(subject, reply, data, NO_HEADERS)
+        return command is not None and self.client.write_soon(command)
 
     def publish_later(self, subject: str, data: bytes) -> None:
         """Write one message with the next one that is written, or a moment later, without waiting for an answer. The

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager, suppress
 import nats.errors
 import orjson
 
-from penstock.broker.nats.client import message_bytes, publish_command
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.errors import translated
+from penstock.broker.nats.wire.commands import message_bytes, publish_command
 from penstock.config.logging import get_logger
 from penstock.config.process.background import begin, restarting
 from penstock.config.process.rate_limited_log import log_rate_limited

@@ -148,8 +148,8 @@ class Pull:
 
     async def top_up(self) -> None:
         """Request more if less than half of the requested messages is still to come."""
-        if count := self._missing():
-            await self._ask(count)
+        if (count := self._missing()) and (asking := self._ask(count)) is not None:
+            await asking
 
     def _missing(self) -> int:
         """How many messages to request now."""
@@ -209,13 +209,17 @@ class Pull:
         self._closed = self._broken = True
         await self._stop()
 
-    async def _ask(self, count: int) -> None:
+    def _ask(self, count: int) -> Awaitable[None] | None:
+        """Request messages; what it returns is to be awaited."""
         if self._outsized:  # the next message was stored when the broker accepted larger ones: request it alone
             request, self._outsized = {"batch": 1, **self._terms}, False
         else:
             request = {"batch": count, "max_bytes": self._bytes_max, **self._terms}
         self._left += request["batch"]
-        await self._broker.publish(self._subject, orjson.dumps(request), reply=self._inbox)
+        body = orjson.dumps(request)
+        if self._broker.publish_soon(self._subject, body, self._inbox):
+            return None
+        return self._broker.publish(self._subject, body, reply=self._inbox)
 
     def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> Awaitable[None] | None:
         self._last_message_ms = _now_ms()

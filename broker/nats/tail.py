@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from penstock.broker.nats.client import END
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.consumers import ConsumerConfig, create_consumer
 from penstock.broker.nats.pull import BESIDE_BYTES_MAX, Delivery, stored_at
+from penstock.broker.nats.wire.parser import END
 
 FORGET_AFTER_S = 10
 GRACE_S = 2.0

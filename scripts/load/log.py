@@ -168,7 +168,7 @@ class Live:
         self.events: defaultdict[str, list[Seen]] = defaultdict(list)
         self._completed: defaultdict[str, asyncio.Future[None]] = defaultdict(asyncio.get_running_loop().create_future)
 
-    async def take(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+    def take(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         run_id = subject[subject.rfind(b".") + 1 :].decode()
         event = _EVENT.decode(data)
         self.events[run_id].append(Seen(event.type, headers, event.started_at))

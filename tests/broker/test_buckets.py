@@ -46,6 +46,7 @@ async def test_a_key_that_was_put_is_got_with_its_revision(bucket: Bucket, key: 
     assert (key, b"value", revision) == await read(bucket, key)
 
 
+@pytest.mark.usefixtures("store")
 async def test_a_write_whose_answer_was_lost_does_not_conflict_with_itself(
     broker_settings: BrokerSettings, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

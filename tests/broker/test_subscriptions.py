@@ -16,10 +16,10 @@ import uvloop
 
 from penstock.broker import names
 from penstock.broker.embedded.server import EmbeddedBroker
-from penstock.broker.nats.client import publish_command
 from penstock.broker.nats.direct import open_reader
 from penstock.broker.nats.publisher import open_publisher
 from penstock.broker.nats.pull import open_pull
+from penstock.broker.nats.wire.commands import publish_command
 from penstock.broker.records.leases import TASK_ID
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
