@@ -1,15 +1,18 @@
 """Run metrics: counters and durations of the runs in a shard, and the spans of those that are traced.
 
-They are derived from each fold, which they do not change.
+They are derived from each fold, which they do not change, and after what the fold ordered has left for the broker.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from penstock.actors.runs.shared.spans import is_sampled, span_of_run, spans, trace_of
 from penstock.broker.store import Store
+from penstock.config.logging import get_logger
 from penstock.engine.run.events import (
     ApprovalExpired,
     ApprovalGranted,
@@ -62,6 +65,16 @@ ENDS = frozenset({WorkflowCompleted, WorkflowFailed, WorkflowCancelled})
 MINUTE = len("2026-11-22T06:03:")
 APPROVAL = "approval"  # stands for the task type of steps that have none
 
+log = get_logger()
+
+
+class _Fold(NamedTuple):
+    workflow: Workflow
+    before: Run | None
+    run: Run | None
+    record: Record
+    traced: bool
+
 
 class RunMetrics:
     """Owned by a shard."""
@@ -80,6 +93,8 @@ class RunMetrics:
         self._queue_waits = meters.histograms("penstock_queue_wait_seconds")
         self.handling = meters.histogram("penstock_event_handling_seconds")
         self.commit = meters.histogram("penstock_event_commit_seconds")
+        self._loop = asyncio.get_running_loop()
+        self._folds: list[_Fold] = []
 
     def traces(self, run_id: str) -> bool:
         """Whether spans of this run are written or, as far as its id says, exported."""
@@ -89,7 +104,21 @@ class RunMetrics:
         return self._ratio > 0 and is_sampled(run_id, self._ratio)
 
     def folded(self, workflow: Workflow, before: Run | None, run: Run | None, record: Record, traced: bool) -> None:
-        """Count an event that turned `before` into `run`; the same object means that it changed nothing."""
+        """Count an event that turned `before` into `run`; the same object means that it changed nothing. That is done
+        two passes of the event loop later: by then, what the event ordered is written."""
+        self._folds.append(_Fold(workflow, before, run, record, traced))
+        if len(self._folds) == 1:
+            self._loop.call_soon(self._loop.call_soon, self._count_all)
+
+    def _count_all(self) -> None:
+        folds, self._folds = self._folds, []
+        for fold in folds:
+            try:
+                self._count(*fold)
+            except Exception:  # a bug: the run goes on
+                log.exception("event_not_counted", seq=fold.record.seq)
+
+    def _count(self, workflow: Workflow, before: Run | None, run: Run | None, record: Record, traced: bool) -> None:
         if run is None or run is before:
             self._ignored += 1
             return
