@@ -64,6 +64,7 @@ ROWS_OF = {
     "shapes": {"shape-64", "shape-200", "shape-64k"},
     "kept": {
         *(f"kept-{name}-{share}" for name in ("metrics", "list", "run") for share in ("p50", "p99")),
+        *(f"kept-at-once-{name}-{share}" for name in ("list", "run") for share in ("p50", "p99")),
         *(f"kept-{name}" for name in ("memory", "memory-later", "disk", "bulk", "start")),
     },
     "kept-archived": {
