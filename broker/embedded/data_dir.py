@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISREG
 
 from penstock.config.limits import MIB
 from penstock.engine.errors import Conflict, Unavailable
@@ -33,6 +34,11 @@ class DataDir:
     def empty(self) -> bool:
         """Whether no broker has ever stored anything here."""
         return not (self.path / STREAMS).exists()
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of all files of the streams."""
+        return sum(map(_size, (self.path / STREAMS).rglob("*")))
 
     def take(self) -> None:
         """Make the directory and lock it, again if it was removed meanwhile. Raises Conflict, Unavailable."""
@@ -134,6 +140,14 @@ def _device(path: Path) -> int | None:
         with suppress(OSError):
             return one.stat().st_dev
     return None
+
+
+def _size(path: Path) -> int:
+    """In bytes; 0 for what is no file, or is gone."""
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_size if S_ISREG(found.st_mode) else 0
+    return 0
 
 
 def _sync_file(path: Path) -> None:

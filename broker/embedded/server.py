@@ -14,9 +14,10 @@ import orjson
 
 from penstock.broker.embedded.child_program import ChildProgram
 from penstock.broker.embedded.data_dir import DataDir
+from penstock.broker.embedded.memory_limit import GROWTH_PERCENT, soft_limit
 from penstock.config.limits import BODY_BYTES_MAX, BULK_RUNS_MAX, MIB
-from penstock.config.process.idle import usable_cores
 from penstock.config.process.ports import trouble
+from penstock.config.process.usable import usable_cores, usable_memory
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Invalid, Unavailable
 
@@ -25,9 +26,6 @@ LOG_BYTES_MAX = 32 * MIB
 LOGS_KEPT = 2
 LOCAL = "127.0.0.1"
 ANY_PORT = -1
-GARBAGE_PERCENT = "70"  # 558 instead of 636 MB with 100,000 parked runs, and no slower
-MEMORY_SHARE = 16  # above this share of the machine's memory the broker collects garbage more often
-MEMORY_BYTES_MIN = 768 * MIB
 PORTS_FILES = "nats-server_*.ports"
 
 
@@ -72,8 +70,9 @@ class EmbeddedBroker:
         _write_private(config, render(self.settings))
         for former in self.data.path.glob(PORTS_FILES):
             former.unlink()
+        environ = _environ(self.data, self.settings.max_store_bytes)
         with open(log_path(self.settings), "ab", opener=_private) as log:
-            return ChildProgram([find_binary(), "-c", str(config)], _environ(), output=log)
+            return ChildProgram([find_binary(), "-c", str(config)], environ, output=log)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Stop it and release the lock; a second call does nothing."""
@@ -129,15 +128,14 @@ def render(settings: BrokerSettings) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _environ() -> dict[str, str]:
-    """The environment of this process, with three settings for the broker. Its garbage collector runs at 70 % growth,
-    and earlier near the memory limit, which is soft: the broker uses more memory when it needs more. It runs on half of
-    the cores at a time: the engine has the others, and a thread that looks for work costs more than it brings.
-    Variables that are already set stay."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def _environ(data: DataDir, store_bytes_max: int) -> dict[str, str]:
+    """The environment of this process, with three settings for the broker: how far its heap may grow before garbage is
+    collected, in percent, and from where on that is done more often; and that it runs on half of the cores at a time:
+    the engine has the others, and a thread that looks for work costs more than it brings. Variables that are already
+    set stay."""
     return {
-        "GOGC": GARBAGE_PERCENT,
-        "GOMEMLIMIT": str(max(MEMORY_BYTES_MIN, memory // MEMORY_SHARE)),
+        "GOGC": GROWTH_PERCENT,
+        "GOMEMLIMIT": str(soft_limit(data.stored_bytes, store_bytes_max, usable_memory())),
         "GOMAXPROCS": str(max(1, int(usable_cores() / 2))),
         **os.environ,
     }

@@ -1,4 +1,4 @@
-"""The CPU that this process may use, by its affinity and the quota of its control group, and how much is idle."""
+"""How much of the CPU that this process may use is idle."""
 
 from __future__ import annotations
 
@@ -8,17 +8,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.config.process.usable import control_group, core_quota
+
 LOOK_S = 0.5  # the kernel counts in hundredths of a second
 STAT = Path("/proc/stat")
-GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-
-
-def usable_cores(group: Path | None = None) -> float:
-    """How many cores this process may use at a time."""
-    cores = len(os.sched_getaffinity(0))
-    quota = _quota(_group() if group is None else group)
-    return cores if quota is None else min(cores, quota)
 
 
 class IdleShare:
@@ -27,7 +21,7 @@ class IdleShare:
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, stat: Path = STAT, group: Path | None = None
     ) -> None:
-        self._clock, self._stat, self._group = clock, stat, _group() if group is None else group
+        self._clock, self._stat, self._group = clock, stat, control_group() if group is None else group
         self._cores = os.cpu_count() or 1
         self._before = (self._clock(), *self._read())
         self._share = 0.0
@@ -40,7 +34,7 @@ class IdleShare:
         self._before = (now, *self._read())
         _, idle_now, used_now = self._before
         share = (idle_now - idle_s) / (passed * self._cores)
-        if (quota := _quota(self._group)) is not None:
+        if (quota := core_quota(self._group)) is not None:
             share = min(share, 1 - (used_now - used_s) / (passed * quota))
         self._share = min(1.0, max(0.0, share))
         return self._share
@@ -53,20 +47,3 @@ class IdleShare:
         with suppress(OSError, ValueError, IndexError):
             used_s = int((self._group / "cpu.stat").read_text().split()[1]) / 1e6
         return idle_s, used_s
-
-
-def _group() -> Path:
-    """The directory of this process's control group (version 2); one that is not there where it has none."""
-    with suppress(OSError):
-        for line in GROUP.read_text().splitlines():
-            if line.startswith("0::"):
-                return GROUPS / line[3:].lstrip("/")
-    return GROUPS / "none"
-
-
-def _quota(group: Path) -> float | None:
-    """How many cores the group may use; None: no limit is set for it."""
-    with suppress(OSError, ValueError):
-        most, period = (group / "cpu.max").read_text().split()
-        return None if most == "max" else int(most) / int(period)
-    return None

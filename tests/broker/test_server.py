@@ -14,6 +14,8 @@ import msgspec
 import pytest
 
 from penstock.broker.embedded import server
+from penstock.broker.embedded.data_dir import DataDir
+from penstock.broker.embedded.memory_limit import soft_limit
 from penstock.broker.embedded.server import EmbeddedBroker, find_binary, render
 from penstock.broker.nats.connection import connect
 from penstock.broker.store import open_store
@@ -179,6 +181,7 @@ def test_its_share_of_the_machine_is_limited_and_what_is_set_counts(
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(server, "usable_cores", lambda: 9.5)
+    monkeypatch.setattr(server, "usable_memory", lambda: 64 * GIB)
     broker = EmbeddedBroker(settings)
     broker.start()
     try:
@@ -191,17 +194,42 @@ def test_its_share_of_the_machine_is_limited_and_what_is_set_counts(
     if given:
         assert given == {name: environ[name] for name in given}
     else:
-        assert int(environ["GOMEMLIMIT"]) >= 768 * MIB
-        assert ("70", "4") == (environ["GOGC"], environ["GOMAXPROCS"])
+        assert (str(2 * GIB), "150", "4") == (environ["GOMEMLIMIT"], environ["GOGC"], environ["GOMAXPROCS"])
 
 
 @pytest.mark.parametrize(("usable", "expected"), [(0.5, "1"), (1, "1"), (2, "1"), (3.9, "1"), (4, "2"), (64, "32")])
 def test_it_runs_on_half_of_the_cores_at_least_on_one(
-    monkeypatch: pytest.MonkeyPatch, usable: float, expected: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, usable: float, expected: str
 ) -> None:
     monkeypatch.delenv("GOMAXPROCS", raising=False)
     monkeypatch.setattr(server, "usable_cores", lambda: usable)
-    assert expected == server._environ()["GOMAXPROCS"]
+    assert expected == server._environ(DataDir(tmp_path), GIB)["GOMAXPROCS"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "store_max", "usable", "expected"),
+    [
+        (0, 10 * GIB, 8 * GIB, int(0.09 * 10 * GIB)),
+        (0, GIB, 8 * GIB, 640 * MIB),
+        (0, 10 * GIB, 64 * GIB, 2 * GIB),
+        (3 * GIB, 10 * GIB, 8 * GIB, 640 * MIB + int(0.15 * 3 * GIB)),
+        (10 * GIB, 10 * GIB, 2 * GIB, GIB),
+        (0, 10 * GIB, GIB, 512 * MIB),
+    ],
+)
+def test_its_memory_limit_leaves_room_for_what_is_stored_and_half_of_the_memory(
+    stored: int, store_max: int, usable: int, expected: int
+) -> None:
+    assert expected == soft_limit(stored, store_max, usable)
+
+
+def test_what_is_stored_are_the_files_of_the_streams(tmp_path: Path) -> None:
+    data = DataDir(tmp_path)
+    assert data.stored_bytes == 0
+    (tmp_path / "jetstream" / "streams").mkdir(parents=True)
+    (tmp_path / "jetstream" / "streams" / "1.blk").write_bytes(b"x" * 5000)
+    (tmp_path / "broker.log").write_bytes(b"x")
+    assert 5000 == data.stored_bytes
 
 
 def test_its_files_are_nobody_elses_business(settings: BrokerSettings) -> None:

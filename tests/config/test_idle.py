@@ -1,4 +1,4 @@
-"""The CPU of the machine, and of a control group's quota: what may be used, and what is idle."""
+"""The CPU of the machine, and of a control group's quota, that is idle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config.process.idle import LOOK_S, TICK_S, IdleShare, usable_cores
+from penstock.config.process.idle import LOOK_S, TICK_S, IdleShare
 
 CORES = os.cpu_count() or 1
 
@@ -72,21 +72,3 @@ def test_a_system_that_does_not_say_has_nothing_idle(tmp_path: Path) -> None:
     now = iter(range(10))
     idle = IdleShare(lambda: float(next(now)), tmp_path / "none", tmp_path / "none")
     assert 0.0 == idle()
-
-
-def test_a_quota_below_the_cores_that_a_process_may_use_counts(machine: Machine) -> None:
-    cores = len(os.sched_getaffinity(0))
-    assert cores == usable_cores(machine.group)
-    (machine.group / "cpu.max").write_text("50000 100000\n")
-    assert 0.5 == usable_cores(machine.group)
-    (machine.group / "cpu.max").write_text(f"{cores}00001 100000\n")
-    assert cores == usable_cores(machine.group)
-
-
-def test_the_cores_of_the_affinity_count(machine: Machine) -> None:
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
-    try:
-        assert 1 == usable_cores(machine.group)
-    finally:
-        os.sched_setaffinity(0, before)
