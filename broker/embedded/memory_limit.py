@@ -11,7 +11,7 @@ GROWTH_PERCENT = "150"  # of its heap, between two collections of garbage
 LEAST_BYTES = 640 * MIB
 STORE_SHARE = 0.09  # of what may be stored: its index
 STORED_SHARE = 0.15  # of what is stored, beside the least
-MACHINE_SHARE = 32
+MACHINE_SHARE = 20
 
 
 def soft_limit(stored: int, store_max: int, usable: int) -> int:

@@ -22,15 +22,15 @@ from .service import service
 WORKFLOWS = 100
 SAMPLED = 10  # runs of each workflow that are read
 LOOK_S, STALLED_S, ARCHIVED_S_MAX = 0.1, 120.0, 3600.0
-REST_S = 60.0  # after which the broker has collected the garbage of a bulk
+REST_S = 60.0  # after which the broker has let go of what it has read
 BLOCK_BYTES = 512  # of a stat(2)
 
 
 async def kept(setup: Setup) -> Sample:
     """Three-step runs of a hundred workflows are loaded, one workflow after the other. Then the metrics are read, lists
-    of runs with and without filters, and single runs, one after the other; when the memory of the load has had time to
-    go, bulks beside those of an empty store, and the same reads when those are over; and in the end the service is
-    started on that store once more."""
+    of runs with and without filters, and single runs, one after the other, and the same when the memory of the load has
+    had time to go; then bulks beside those of an empty store; and in the end the service is started on that store once
+    more."""
     with tempfile.TemporaryDirectory(dir=setup.directory) as name:
         directory = Path(name)
         async with environment_in(directory, setup) as on:
@@ -40,9 +40,9 @@ async def kept(setup: Setup) -> Sample:
             await asyncio.sleep(max(0.0, loaded_at + setup.sizes.kept_wait_s - time.monotonic()))
             memory_mb = on.memory_mb()
             disk_kb = disk_bytes(directory / "data") / _runs(setup.sizes.kept) / 1000
-            ratio, more = await _to_empty(on, setup)
-            await asyncio.sleep(min(REST_S, setup.sizes.kept_wait_s))
             times = await _asked(on, setup, chosen)
+            await asyncio.sleep(min(REST_S, setup.sizes.kept_wait_s))
+            ratio, more = await _to_empty(on, setup)
         async with service(directory, setup.shards) as again:
             ready_s = again.ready_s
     rows = {

@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.broker import names
 from penstock.broker.nats.pull import Delivery, Pull
@@ -112,6 +114,24 @@ def test_none_is_requested_ahead_for_a_while_after_one_came_too_early() -> None:
     assert 0 == ahead.number(7.0)
     ahead.answer(7.0 + NOT_AHEAD_S)
     assert 1 == ahead.number(7.0 + NOT_AHEAD_S)
+
+
+@given(st.lists(st.tuples(st.floats(0, AHEAD_S * 3), st.sampled_from(["answer", "answer", "stop"])), max_size=120))
+def test_no_more_are_requested_ahead_than_were_answered_in_two_periods(happened: list[tuple[float, str]]) -> None:
+    ahead, now, answers, stopped = Ahead(), 100.0, list[float](), 0.0
+    for passed, what in happened:
+        now += passed
+        if what == "stop":
+            ahead.stop(now)
+            stopped = now + NOT_AHEAD_S
+        else:
+            ahead.answer(now)
+            answers.append(now)
+        since_period = sum(int(at / AHEAD_S) == int(now / AHEAD_S) for at in answers)
+        since_one_before = sum(int(at / AHEAD_S) >= int(now / AHEAD_S) - 1 for at in answers)
+        found = ahead.number(now)
+        assert 0 <= found <= min(AHEAD_MAX, since_one_before)
+        assert found == 0 if now < stopped else found >= min(AHEAD_MAX, since_period)
 
 
 async def test_tasks_come_before_their_polls_while_tasks_are_answered_at_once(
