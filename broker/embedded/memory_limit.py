@@ -9,7 +9,7 @@ GROWTH_PERCENT = "150"  # of its heap, between two collections of garbage
 # The broker needs some 280 bytes in memory for each run that is kept, which has 3,200 on the disk, and for a run that
 # has just been executed 450, for two minutes.
 LEAST_BYTES = 640 * MIB
-STORE_SHARE = 0.09  # of what may be stored: its index
+STORE_SHARE = 0.12  # of what may be stored: its index and a third more
 STORED_SHARE = 0.15  # of what is stored, beside the least
 MACHINE_SHARE = 20
 

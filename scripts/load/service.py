@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from random import sample
 from typing import NamedTuple
 
 import orjson
@@ -22,6 +23,7 @@ from .connection import LostError
 from .processes import Roles, roles
 
 SERVE = "from penstock.cli.main import main; main()"
+PORTS = range(10_000, 30_000)  # those of connections are above, from 32,768 on by default
 READY_S_MAX = 60.0
 READY_LOOK_S = 0.005
 STOP_S_MAX = 20.0
@@ -88,12 +90,14 @@ async def service(
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
+    """Ports that nobody listens on now, and that the system gives to no connection meanwhile."""
+    found: list[int] = []
+    for port in sample(PORTS, len(PORTS)):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError(f"no {count} ports from {PORTS.start} to {PORTS.stop - 1} are free")
 
 
 def _start(options: dict[str, object], log: Path) -> ChildProgram:

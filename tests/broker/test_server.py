@@ -209,10 +209,10 @@ def test_it_runs_on_half_of_the_cores_at_least_on_one(
 @pytest.mark.parametrize(
     ("stored", "store_max", "usable", "expected"),
     [
-        (0, 10 * GIB, 8 * GIB, int(0.09 * 10 * GIB)),
+        (0, 10 * GIB, 8 * GIB, int(0.12 * 10 * GIB)),
         (0, GIB, 8 * GIB, 640 * MIB),
         (0, 10 * GIB, 40 * GIB, 2 * GIB),
-        (3 * GIB, 10 * GIB, 8 * GIB, 640 * MIB + int(0.15 * 3 * GIB)),
+        (9 * GIB, 10 * GIB, 8 * GIB, 640 * MIB + int(0.15 * 9 * GIB)),
         (10 * GIB, 10 * GIB, 2 * GIB, GIB),
         (0, 10 * GIB, GIB, 512 * MIB),
     ],
