@@ -107,12 +107,22 @@ async def test_what_is_no_message_is_told_by_its_kind(at_once: bool) -> None:
 
 @pytest.mark.parametrize(
     "wire",
-    [b"HELLO\r\n", b"\r\n", b"MSG subject 3 x\r\n", b"MSG\r\n", b"HMSG subject 3 five 5\r\n", b"x" * LINE_MAX * 2],
+    [
+        b"HELLO\r\n",
+        b"\r\n",
+        b"MSG subject 3 x\r\n",
+        b"MSG\r\n",
+        b"MSG subject 3 -20\r\n",
+        b"HMSG subject 3 five 5\r\n",
+        b"HMSG subject 3 -5 5\r\n12345\r\n",
+        b"HMSG subject 3 9 5\r\n12345\r\n",
+        b"x" * LINE_MAX * 2,
+    ],
 )
 @AT_ONCE
 async def test_what_is_no_command_ends_the_connection(wire: bytes, at_once: bool) -> None:
     with pytest.raises(nats.errors.ProtocolError):
-        await parsed(Told(), wire, at_once=at_once)
+        await parsed(Told((3,)), wire, at_once=at_once)
 
 
 async def test_what_was_read_of_a_lost_connection_does_not_reach_the_next_one() -> None:

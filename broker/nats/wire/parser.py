@@ -124,6 +124,8 @@ class QuickParser:
                 sid, stop = int(words[2]), begin + int(words[-1])
             except (IndexError, ValueError):
                 return at, True
+            if head < 0 or stop < begin + head:
+                return at, True
             if stop + len(END) > len(read):
                 self._lacking = stop + len(END) - len(read)
                 return at, False
@@ -155,6 +157,8 @@ class QuickParser:
             sid, size = int(words[2]), int(words[-1])
         except (IndexError, ValueError) as error:
             raise ProtocolError("nats: malformed MSG") from error
+        if not 0 <= head <= size:
+            raise ProtocolError("nats: malformed MSG")
         reply = words[3] if len(words) == MESSAGES[words[0]] else b""
         await self._client._process_msg(sid, words[1], reply, rest[head:size], rest[:head])
         return rest[size + len(END) :]
