@@ -12,6 +12,7 @@ from penstock.actors.control.run_operations import Begun, now
 from penstock.actors.runs.commands.takeovers import expanded_again
 from penstock.actors.runs.loading import load
 from penstock.actors.runs.outputs import input_of
+from penstock.broker.run_ids import keyed_run_id, new_run_id
 from penstock.broker.store import Store
 from penstock.config.process.author import author
 from penstock.config.process.caller_trace import caller_trace
@@ -66,7 +67,7 @@ async def rerun(store: Store, run_id: str, wish: RerunWish, key: str | None = No
     cannot be taken over; Unavailable (outcome unknown).
     """
     run = run_operations.found(await load(store, run_id), run_id)
-    new_id = run_operations.new_run_id() if key is None else _keyed(run, key)
+    new_id = new_run_id() if key is None else _keyed(run, key)
     if key is not None and (seq := await run_operations.begun_before(store, new_id)):
         return Begun(new_id, seq=seq)
     new = await new_run(store, run, new_id, wish)
@@ -106,7 +107,7 @@ async def new_run(store: Store, run: Run, new_id: str, wish: RerunWish) -> NewRu
 
 
 def _keyed(run: Run, key: str) -> str:
-    return run_operations.keyed_run_id(run.workflow_id, f"{key}\n{run.run_id}")
+    return keyed_run_id(run.workflow_id, f"{key}\n{run.run_id}")
 
 
 async def _append(store: Store, new: NewRun) -> int:

@@ -13,12 +13,12 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from penstock.actors.control import run_operations
 from penstock.actors.control.bulk import MatchingRuns, RetriedRuns, RetryResult, Skipped, chunks, skip_rest
 from penstock.actors.control.rerunning import Definition, RerunWish, new_run
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.runs.loading import load_many
 from penstock.broker import record_keys
+from penstock.broker.run_ids import keyed_run_id, new_run_id
 from penstock.broker.store import Store
 from penstock.config.limits import BATCH_BYTES_MAX, BULK_RUNS_MAX
 from penstock.config.process.background import Work, all_of
@@ -89,8 +89,8 @@ class _Call(NamedTuple):
         if self.once:
             return sha256(f"{run_id}\nonce".encode()).hexdigest()[:32]
         if self.key is None:
-            return run_operations.new_run_id()
-        return run_operations.keyed_run_id(self.workflow, f"{self.key}\n{run_id}")
+            return new_run_id()
+        return keyed_run_id(self.workflow, f"{self.key}\n{run_id}")
 
 
 async def rerun(

@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from hashlib import sha256
 from itertools import repeat
 
 from msgspec import Raw, Struct
-from uuid_utils import uuid7
 
 from penstock.actors.runs.loading import LoadedRun, load
 from penstock.broker import message_ids
 from penstock.broker.archive.archived_runs import ArchivedAt, RunRestored, encode_archive_mark
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.records.imports import mark_in
+from penstock.broker.run_ids import keyed_run_id, new_run_id
 from penstock.broker.store import Store
 from penstock.broker.streams.dead_letters import DeadLetter
 from penstock.broker.worker_protocol import signals
@@ -53,16 +52,6 @@ class BegunAll(Struct, frozen=True):
 def now() -> str:
     """This moment, RFC 3339, UTC."""
     return rfc3339(time.time())
-
-
-def new_run_id() -> str:
-    """32 hex characters, time-ordered."""
-    return uuid7().hex
-
-
-def keyed_run_id(workflow: str, key: str) -> str:
-    """The run id that belongs to an idempotency key, always the same."""
-    return sha256(f"{workflow}\n{key}".encode()).hexdigest()[:32]
 
 
 def id_of_run(workflow: str, key: str | None) -> str:

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from penstock.actors.control.run_operations import new_run_id, now
+from penstock.actors.control.run_operations import now
 from penstock.actors.triggers import routes
 from penstock.actors.triggers.reconcile import TRIES_MAX, cron_of, new_generation, reconcile
 from penstock.actors.triggers.starting import Starter
 from penstock.broker import names
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store
 from penstock.broker.streams.events import text_of
 from penstock.broker.triggers.batches import OpenBatches

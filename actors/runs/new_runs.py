@@ -6,6 +6,7 @@ from datetime import datetime
 
 from penstock.actors.runs.shared.mailbox import PendingEvent
 from penstock.broker.nats.headers import into_empty
+from penstock.broker.run_ids import made_at
 from penstock.broker.store import Store
 from penstock.config.limits import SCHEDULE_AHEAD_MIN_S, SNAPSHOT_AFTER_S
 from penstock.engine.definition.identifiers import is_run_id
@@ -53,8 +54,9 @@ def _is_first(event: WorkflowStarted | WorkflowScheduled, at: float) -> bool:
 
 
 def _is_young(run_id: str, now: float) -> bool:
-    """Whether a time-ordered run id was made less than 3 s before (or after) `now`, in s since the epoch."""
-    return is_run_id(run_id) and run_id[12] == "7" and abs(now - _made_at(run_id)) < YOUNG_S
+    """Whether a time-ordered run id was made less than 3 s before (or after) `now`, in s since the epoch. It may be
+    younger than it says (run_ids.py), which is no harm: then it is looked for in the store."""
+    return is_run_id(run_id) and run_id[12] == "7" and abs(now - made_at(run_id)) < YOUNG_S
 
 
 def _waited_for_its_time(started: WorkflowStarted) -> bool:
@@ -66,8 +68,4 @@ def _waited_for_its_time(started: WorkflowStarted) -> bool:
         start_at = datetime.fromisoformat(started.timestamp).timestamp()
     except ValueError:
         return True
-    return start_at - _made_at(started.run_id) > SCHEDULE_AHEAD_MIN_S / 2
-
-
-def _made_at(run_id: str) -> float:
-    return int(run_id[:12], 16) / 1000
+    return start_at - made_at(started.run_id) > SCHEDULE_AHEAD_MIN_S / 2

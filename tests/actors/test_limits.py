@@ -17,6 +17,7 @@ from penstock.actors.runs.loading import LoadedRun, load
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
 from penstock.broker.records.limit_configs import Place
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.settings import BrokerSettings
@@ -345,7 +346,7 @@ async def test_a_slot_whose_holder_does_not_hold_it_is_given_back(
     async with held(store, "astray") as tasks:
         definition, digest = await register(store, chain("astray", 1, concurrency=[{"limit": 2}]))
         name = LimitName(LimitKind.EXECUTIONS, "astray.s0")
-        gone = run_operations.new_run_id()
+        gone = new_run_id()
         lost = Requested(name=name, holder=f"{gone}.s0.0.1", run_id=gone, allowed=Allowed(2), step_id="s0")
         await (await store.limit_log.request(lost))
         run_ids = [await run_operations.start(store, definition, digest, Raw(b"%d" % n)) for n in range(2)]
@@ -374,7 +375,7 @@ async def test_a_slot_is_looked_at_twice_also_when_its_holder_has_another_one(
         lost = Requested(name=name, holder=f"{run_id}.0", run_id=run_id, allowed=Allowed(9))
         await (await store.limit_log.request(lost))
 
-    first, second = run_operations.new_run_id(), run_operations.new_run_id()
+    first, second = new_run_id(), new_run_id()
     async with asyncio.timeout(60):
         for scope in ("several", "single"):
             await takes(first, scope)

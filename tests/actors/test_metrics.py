@@ -18,6 +18,7 @@ from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.shared.run_metrics import seconds
 from penstock.actors.triggers.starting import Starter
 from penstock.broker import names
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.settings import BrokerSettings
@@ -208,7 +209,7 @@ async def test_an_actor_that_starts_over_counts_nothing_twice(
 
 
 async def test_dead_lettered_events_are_counted(store: Store, shard: Shard) -> None:
-    await store.publisher.send(names.history_subject(run_operations.new_run_id()), b"not json")
+    await store.publisher.send(names.history_subject(new_run_id()), b"not json")
     await until_true(lambda: reading(shard, "penstock_events_dead_lettered_total") == 1)
 
 
@@ -260,7 +261,7 @@ async def test_spans_are_made_of_a_traced_run_and_of_no_other(store: Store, brok
 async def test_a_run_that_a_trigger_starts_is_counted_once(store: Store) -> None:
     await register(store, chain("fired", 1))
     trigger = parse_trigger({"name": "t", "workflow": "fired", "subject": {"subject": "orders.*"}})
-    starter, run_id = Starter(store), run_operations.new_run_id()
+    starter, run_id = Starter(store), new_run_id()
     for _ in range(2):
         await starter.start(trigger, run_id, Raw(b"1"), run_operations.now())
     assert {("subject",): 1} == store.meters.counter("penstock_trigger_fires_total")

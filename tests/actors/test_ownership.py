@@ -27,6 +27,7 @@ from penstock.actors.runs.timers import Timers
 from penstock.broker import names
 from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.records.owners import Member
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import LEASE_S, PARTITIONS
@@ -244,7 +245,7 @@ async def test_without_its_consumer_a_partition_goes_on_where_its_former_owner_n
 
 
 async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdrawn(store: Store) -> None:
-    run_id = run_operations.new_run_id()
+    run_id = new_run_id()
     subject = names.schedule_subject(run_id, "late")
     lease, renewed = ShardLease(), ShardLease()
     renewed.renewed(now())
@@ -268,7 +269,7 @@ async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdr
 async def test_a_timer_that_stands_still_on_its_way_does_not_replace_a_later_owners(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = run_operations.new_run_id()
+    run_id = new_run_id()
     subject, partition = names.schedule_subject(run_id, "slow"), names.partition(run_id)
     headers = {SCHEDULE: "@at 2126-01-01T00:00:00Z", SCHEDULE_TARGET: names.history_subject(run_id)}
     lease = ShardLease()
@@ -294,7 +295,7 @@ async def test_a_timer_that_stands_still_on_its_way_does_not_replace_a_later_own
 async def test_tasks_that_a_later_owner_has_queued_are_not_withdrawn(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = run_operations.new_run_id()
+    run_id = new_run_id()
     subject = names.task_subject("spared.echo", run_id)
     await store.publisher.send(subject, b"ours")
 

@@ -19,6 +19,7 @@ from penstock.actors.runs.loading import LoadedRun, load_many
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names, record_keys
 from penstock.broker.nats.publisher import ack_seq
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import EVENT_FAILURES_MAX
@@ -211,7 +212,7 @@ async def test_a_start_that_comes_while_its_actor_gives_up_is_not_given_up(
     store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     definition, digest = await register(store, chain("late", 1))
-    run_id, tries = run_operations.new_run_id(), 0
+    run_id, tries = new_run_id(), 0
     last_look, go_on = asyncio.Event(), asyncio.Event()
     read = run_actor.load
 

@@ -22,6 +22,7 @@ from penstock.actors.runs.shared.turn_queue import TOGETHER, TurnQueue
 from penstock.broker import names
 from penstock.broker.nats import publisher
 from penstock.broker.nats.pull import Delivery
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import BODY_BYTES_MAX, MIB, PAYLOAD_BYTES_MAX
@@ -49,7 +50,7 @@ async def started_in_one_partition(store: Store, name: str, count: int) -> list[
     definition, digest = await register(store, chain(name, 1))
     found: list[str] = []
     while len(found) < count:
-        run_id = run_operations.new_run_id()
+        run_id = new_run_id()
         if names.partition(run_id) == 0:
             await store.history.append(run_operations.started(run_id, definition, digest, LARGE, run_operations.now()))
             found.append(run_id)

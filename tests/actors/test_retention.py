@@ -23,6 +23,7 @@ from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import actor_state
 from penstock.actors.runs.loading import load, load_many
 from penstock.broker import names, record_keys
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
 from penstock.config.process import background
 from penstock.config.settings import BrokerSettings
@@ -82,7 +83,7 @@ async def test_a_run_that_ended_just_now_stays_whatever_the_clocks_of_its_report
     store: Store, index: Path
 ) -> None:
     definition, digest = await register(store, chain("dated", 1))
-    run_id, long_ago = run_operations.new_run_id(), "2001-01-01T00:00:00.000000Z"
+    run_id, long_ago = new_run_id(), "2001-01-01T00:00:00.000000Z"
     await store.history.append(run_operations.started(run_id, definition, digest, Raw(b"1"), long_ago))
     await store.history.append(WorkflowCancelled(run_id=run_id, timestamp=long_ago))
     assert (await ended(store, run_id)).finished_at == long_ago

@@ -23,6 +23,7 @@ from penstock.broker import names
 from penstock.broker.names import owner_seq, owner_state
 from penstock.broker.nats.headers import into_empty
 from penstock.broker.nats.pull import Delivery
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import SCHEDULE_AHEAD_MIN_S
@@ -171,7 +172,7 @@ async def test_five_hundred_runs_started_together_all_complete_once(store: Store
 
 
 async def test_an_event_of_a_partition_that_was_given_up_is_the_next_owners_business(shard: Shard) -> None:
-    run_id = run_operations.new_run_id()
+    run_id = new_run_id()
     reply = f"$JS.ACK.{names.HISTORY}.c.1.900000.7.1790000000000000000.0"
     delivery = Delivery(shard.store.broker, names.stored_subject(run_id), reply, b"{}")
     await until_true(lambda: names.partition(run_id) in shard.partitions)
@@ -265,7 +266,7 @@ async def test_malformed_event_is_dead_lettered_and_stops_nothing(store: Store, 
 
 
 async def test_events_of_a_run_that_nobody_started_are_dead_lettered(store: Store, shard: Shard) -> None:
-    run_id = run_operations.new_run_id()
+    run_id = new_run_id()
     await store.history.append(StepStarted(run_id=run_id, step_id="s0"))
     await until(lambda: store.reader.subject(names.DEAD, names.dead_history_subject(run_id)))
     assert (await load(store, run_id)).run is None
@@ -364,9 +365,7 @@ async def test_a_start_that_comes_after_the_cancellation_of_a_scheduled_run_move
     await store.history.append(
         run_operations.started(begun.run_id, definition, digest, Raw(b"1"), rfc3339(at.timestamp()))
     )
-    behind = next(
-        one for one in iter(run_operations.new_run_id, "") if names.partition(one) == names.partition(begun.run_id)
-    )
+    behind = next(one for one in iter(new_run_id, "") if names.partition(one) == names.partition(begun.run_id))
     await store.history.append(run_operations.started(behind, definition, digest, Raw(b"1"), run_operations.now()))
     await until(lambda: store.reader.one(names.TASKS, names.task_subject("taken.echo", behind)))
     assert await store.reader.one(names.TASKS, names.task_subject("taken.echo", begun.run_id)) is None

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.actors.control.run_operations import new_run_id
 from penstock.broker import names
 from penstock.broker.nats.batch import BATCH_ID, Batches, Groups, IncompleteBatch, Message, publish_batch
 from penstock.broker.nats.headers import EXPECT_SEQ
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import BULK_RUNS_MAX, MIB

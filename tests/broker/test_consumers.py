@@ -7,8 +7,8 @@ import asyncio
 import orjson
 from nats.aio.msg import Msg
 
-from penstock.actors.control.run_operations import new_run_id
 from penstock.broker import names
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store
 from penstock.engine.run.events import StepStarted
 

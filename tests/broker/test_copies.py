@@ -20,6 +20,7 @@ from penstock.actors.runs.shared.lease import now as lease_now
 from penstock.actors.runs.timers import Timers
 from penstock.broker import names
 from penstock.broker.inspection.stream_list import ListedStream, streams_of
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision, streams
 from penstock.config.limits import PARTITIONS, TIMER_DURABLE_AFTER_S
@@ -191,7 +192,7 @@ async def test_a_timer_fires_once_although_the_leader_that_held_it_dies(tmp_path
         async with open_store(own.settings, "test") as store:
             await provision(store.broker, own.settings)
             run_id, timer = (
-                run_operations.new_run_id(),
+                new_run_id(),
                 SetTimer(timer="late", due=time.time() + TIMER_DURABLE_AFTER_S + 2),
             )
             schedule = names.schedule_subject(run_id, timer.timer)

@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack
 import pytest
 from msgspec import Raw
 
-from penstock.actors.control.run_operations import new_run_id
 from penstock.broker import names
 from penstock.broker.nats.pull import Delivery
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store
 from penstock.broker.streams import stats
 from penstock.engine.run.commands import DispatchTask

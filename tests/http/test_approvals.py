@@ -14,10 +14,11 @@ from falcon.testing import ASGIConductor, Result
 from nats.aio.msg import Msg
 
 from penstock.actors.control import approvals
-from penstock.actors.control.run_operations import new_run_id, now
+from penstock.actors.control.run_operations import now
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.broker import names, record_keys
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store
 from penstock.engine.run.event_payloads import Decision
 from penstock.engine.run.events import ApprovalGranted, ApprovalRejected, ApprovalRequested, Event, decode

@@ -24,8 +24,8 @@ import pytest
 from falcon.testing import ASGIConductor
 from msgspec import Raw, Struct
 
-from penstock.actors.control.run_operations import new_run_id
 from penstock.broker import record_keys
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.engine.limits.configs import LimitOverride

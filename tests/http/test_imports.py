@@ -10,9 +10,9 @@ import pytest
 from falcon.testing import ASGIConductor
 from msgspec import Raw
 
-from penstock.actors.control.run_operations import keyed_run_id
 from penstock.actors.maintenance import retention
 from penstock.broker import names
+from penstock.broker.run_ids import keyed_run_id
 from penstock.broker.store import Store
 from penstock.config.limits import IMPORT_BYTES_MAX
 from penstock.engine.run.event_payloads import Failure

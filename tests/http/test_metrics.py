@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.actors.control import run_operations
 from penstock.actors.telemetry.telemetry import Numbers
 from penstock.broker import names
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.broker.streams.telemetry import ProcessReport
@@ -152,7 +153,7 @@ async def test_queues_streams_and_storage_have_metrics(own: tuple[OwnBroker, Sto
     _, store, http = own
     async with store.tasks.consume("mail", lambda delivery: None, batch=1, room=lambda: 0):
         for _ in range(3):
-            await store.tasks.send(run_operations.new_run_id(), "w", DispatchTask("a", "mail", 1, 0, Raw(b"1"), {}))
+            await store.tasks.send(new_run_id(), "w", DispatchTask("a", "mail", 1, 0, Raw(b"1"), {}))
         page = await scraped(http)
     assert 3 == total(page, "penstock_queue_tasks", task="mail", state="waiting")
     assert 0 < total(page, "penstock_queue_oldest_seconds", task="mail") < 60
@@ -311,7 +312,7 @@ async def test_polls_of_the_bridge_are_counted(own: tuple[OwnBroker, Store, ASGI
         async with client(end.url) as worker:
             polling = asyncio.create_task(poll(worker, "mail", max_tasks=5))
             await until_total(http, 1, "penstock_bridge_pollers")
-            await store.tasks.send(run_operations.new_run_id(), "w", DispatchTask("a", "mail", 1, 0, Raw(b"1"), {}))
+            await store.tasks.send(new_run_id(), "w", DispatchTask("a", "mail", 1, 0, Raw(b"1"), {}))
             assert 1 == len(await polling)
         await until_total(http, 1, "penstock_bridge_tasks_total", task="mail")
         assert 0 == total(await scraped(http), "penstock_bridge_pollers")

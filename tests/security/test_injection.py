@@ -17,9 +17,9 @@ import pytest
 from falcon.testing import ASGIConductor, Result
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.actors.control.run_operations import new_run_id
 from penstock.broker import names
 from penstock.broker.nats.direct import Stored
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store
 from penstock.broker.streams.telemetry import ProcessReport
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings

@@ -21,8 +21,9 @@ import tenacity.wait
 import uuid_utils
 
 from penstock.broker import names
+from penstock.broker.run_ids import RunIds, new_run_id
 from penstock.config.process import crash_points
-from tests.simulation.loop import LIFE, Loop
+from tests.simulation.loop import LIFE, Life, Loop
 
 EPOCH = 1_790_000_000.0
 PARTITIONS = 2
@@ -39,6 +40,7 @@ class Time:
     def begin(self, loop: Loop, seed: int) -> None:
         self._loop = loop
         self._last = 0.0
+        self._run_ids: dict[Life | None, RunIds] = {}
         self.chance = Random(seed)
         self.on_point: Callable[[str], None] = lambda point: None
 
@@ -83,6 +85,10 @@ class Time:
             hex=f"{made_ms:012x}7{self.chance.getrandbits(12):03x}{self.chance.getrandbits(62) | 1 << 63:016x}"
         )
 
+    def new_run_id(self) -> str:
+        """Each process has its own, by its clock."""
+        return self._run_ids.setdefault(LIFE.get(), RunIds()).new()
+
 
 TIME = Time()
 
@@ -101,6 +107,7 @@ STANDS_FOR: dict[int, Any] = {
     id(real_secrets): TIME,
     id(real_uuid.uuid4): TIME.uuid4,
     id(uuid_utils.uuid7): TIME.uuid7,
+    id(new_run_id): TIME.new_run_id,
     id(real_datetime.datetime): Datetime,
     id(crash_points.reached): TIME.reached,
 }

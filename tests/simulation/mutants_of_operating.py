@@ -12,7 +12,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from penstock.actors.control import rerunning as control
-from penstock.actors.control import run_operations, step_operations
+from penstock.actors.control import step_operations
 from penstock.actors.imports import importing
 from penstock.actors.runs.commands.children import Children
 from penstock.actors.runs.commands.paused_tasks import PausedTasks
@@ -21,6 +21,7 @@ from penstock.actors.runs.waits.checkpoints import WaitCheckpoints
 from penstock.broker import message_ids, record_keys
 from penstock.broker.records.event_waits import WaitCheckpoint
 from penstock.broker.records.imports import ImportDocument, Imports, encode_mark
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store
 from penstock.broker.streams.history import History
 from penstock.engine.errors import Conflict
@@ -162,7 +163,7 @@ def _takes_over_nothing() -> Patch:
 
 
 def _starts_another_rerun_with_the_same_key() -> Patch:
-    return control, "_keyed", lambda run, key: run_operations.new_run_id()
+    return control, "_keyed", lambda run, key: new_run_id()
 
 
 def _fails_to_write_down_what_waits_have_seen() -> Patch:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from penstock.actors.control import retry, run_operations
 from penstock.actors.runs.commands.children import Children
+from penstock.broker.run_ids import new_run_id
 from penstock.engine.run.commands import CancelChild
 from penstock.engine.run.events import Record
 from penstock.engine.run.execution import compensation
@@ -99,11 +100,11 @@ def _does_not_have_children_undo_their_steps() -> Patch:
 
 
 def _starts_other_runs_when_a_bulk_start_is_repeated() -> Patch:
-    return run_operations, "_one_of_keyed", lambda workflow, key, number: run_operations.new_run_id()
+    return run_operations, "_one_of_keyed", lambda workflow, key, number: new_run_id()
 
 
 def _starts_another_rerun_each_time() -> Patch:
-    return retry._Call, "new_id", lambda call, run_id: run_operations.new_run_id()
+    return retry._Call, "new_id", lambda call, run_id: new_run_id()
 
 
 MUTANTS: dict[str, Callable[[], Patch]] = {

@@ -17,6 +17,7 @@ from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.loading import load, load_many
 from penstock.broker import names
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Unavailable
@@ -215,9 +216,7 @@ async def test_what_was_rerun_is_known_with_and_without_the_log(
     store: Store, index: RunIndex, broker_settings: BrokerSettings, parked: str
 ) -> None:
     definition, digest = await store.definitions.latest((await _run(store, parked)).workflow_id)
-    again = run_operations.started(
-        run_operations.new_run_id(), definition, digest, Raw(b"1"), run_operations.now(), rerun_of=parked
-    )
+    again = run_operations.started(new_run_id(), definition, digest, Raw(b"1"), run_operations.now(), rerun_of=parked)
     await store.history.append(again)
     async with following(store, broker_settings) as seen:
         await seen()
