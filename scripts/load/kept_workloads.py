@@ -7,6 +7,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -22,6 +23,7 @@ from .service import service
 WORKFLOWS = 100
 SAMPLED = 10  # runs of each workflow that are read
 LOOK_S, STALLED_S, ARCHIVED_S_MAX = 0.1, 120.0, 3600.0
+CALM_S = 5.0  # before each bulk
 REST_S = 60.0  # after which the broker has let go of what it has read
 BLOCK_BYTES = 512  # of a stat(2)
 
@@ -134,16 +136,26 @@ async def _asked(on: Environment, setup: Setup, chosen: list[str]) -> Mapping[st
 
 async def _to_empty(on: Environment, setup: Setup) -> tuple[float, Mapping[str, Cost]]:
     """The rate of a bulk on the kept runs to one on an empty store, and what they cost: a new store for each of some
-    pairs, of which the median counts."""
+    pairs, of which the median counts. They begin in turn with the one and the other, as a machine may become slower
+    while it is busy."""
     ratios, costs = list[float](), dict[str, Cost]()
-    for _ in range(setup.sizes.kept_pairs):
-        async with environment(setup, alone=True) as empty:
-            plain = await _bulk_per_s(empty, setup, "beside an empty store", costs)
-        ratios.append(await _bulk_per_s(on, setup, "kept-bulk", costs) / plain)
+    for number in range(setup.sizes.kept_pairs):
+        full = partial(_bulk_per_s, on, setup, "kept-bulk", costs)
+        if number % 2:
+            ratios.append(await full() / await _empty_bulk_per_s(setup, costs))
+        else:
+            plain = await _empty_bulk_per_s(setup, costs)
+            ratios.append(await full() / plain)
     return median(ratios), costs
 
 
+async def _empty_bulk_per_s(setup: Setup, costs: dict[str, Cost]) -> float:
+    async with environment(setup, alone=True) as empty:
+        return await _bulk_per_s(empty, setup, "beside an empty store", costs)
+
+
 async def _bulk_per_s(on: Environment, setup: Setup, row: str, costs: dict[str, Cost]) -> float:
+    await asyncio.sleep(min(CALM_S, setup.sizes.kept_wait_s))
     with on.measured(row, setup.sizes.bulk) as cost:
         run_ids, begin = await on.drain(setup.sizes.bulk)
     costs |= cost
