@@ -24,7 +24,7 @@ WORKFLOWS = 100
 SAMPLED = 10  # runs of each workflow that are read
 LOOK_S, STALLED_S, ARCHIVED_S_MAX = 0.1, 120.0, 3600.0
 CALM_S = 5.0  # before each bulk
-REST_S = 60.0  # after which the broker has let go of what it has read
+REST_S = 150.0  # after which the broker has let go of what it has read: trees of subjects after two minutes
 BLOCK_BYTES = 512  # of a stat(2)
 
 
