@@ -55,7 +55,7 @@ def _is_first(event: WorkflowStarted | WorkflowScheduled, at: float) -> bool:
 
 def _is_young(run_id: str, now: float) -> bool:
     """Whether a time-ordered run id was made less than 3 s before (or after) `now`, in s since the epoch. It may be
-    younger than it says (run_ids.py), which is no harm: then it is looked for in the store."""
+    younger than it says (broker/run_ids.py), which is no harm: then it is looked for in the store."""
     return is_run_id(run_id) and run_id[12] == "7" and abs(now - made_at(run_id)) < YOUNG_S
 
 
