@@ -129,7 +129,7 @@ async def test_a_text_finds_ids_and_labels(http: ASGIConductor) -> None:
     assert [other, run_id] == await listed(http, q="STRASSE")
     assert [other, run_id] == await listed(http, q="customer:stra")
     assert [run_id] == await listed(http, q="straße 7")
-    assert [run_id] == await listed(http, q=run_id[:28])
+    assert run_id in await listed(http, q=run_id[:28])  # so begin the runs of its moment
     assert [run_id] == await listed(http, q=run_id.upper())
     assert [] == await listed(http, q="100%")
     assert [other] == await listed(http, "place:straße", q="strasse")
