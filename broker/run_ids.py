@@ -15,7 +15,7 @@ from itertools import count
 
 from uuid_utils import uuid7
 
-TICK_S = 0.25  # much less than the time by which a scheduled run differs from one that starts at once
+TICK_S = 0.25  # half of the time by which a scheduled run differs from one that starts at once
 
 
 class RunIds:
