@@ -77,6 +77,7 @@ HEADERS: Mapping[int, Mapping[str, str]] = {
 }
 
 PROBLEM = "application/problem+json"
+PLAIN = "text/plain; charset=utf-8"
 TYPE = "urn:penstock:problem:"
 
 log = get_logger()
@@ -116,6 +117,15 @@ def status_of(error: PenstockError) -> int:
     return (_kind(error) or INTERNAL).status.value
 
 
+def answer_to(error: PenstockError, accept: str) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body of the response to a request with this `Accept` that raised this, for what is answered
+    outside of the framework."""
+    kind = _kind(error) or INTERNAL
+    found = ProblemResponse(kind, str(error), HEADERS.get(kind.status, {}))
+    content_type, body = _body(found, accept)
+    return kind.status.value, {"content-type": content_type, **found.headers, "vary": "Accept"}, body
+
+
 def was_refused(req: Request) -> bool:
     """Whether the request was answered with 403 by the service itself, not by a step that responds."""
     return getattr(req.context, "refused", False)
@@ -137,12 +147,16 @@ async def _answer(
         await ws.close()
         return
     resp.status = found.kind.status
-    if _asks_for_problem((req.get_header("Accept") or "").lower()):
-        resp.content_type, resp.data = PROBLEM, msgspec.json.encode(_problem(found))
-    else:
-        resp.content_type, resp.text = "text/plain; charset=utf-8", found.text + "\n"
+    resp.content_type, resp.data = _body(found, req.get_header("Accept") or "")
     resp.set_headers(dict(found.headers))
     resp.append_header("Vary", "Accept")
+
+
+def _body(found: ProblemResponse, accept: str) -> tuple[str, bytes]:
+    """Its content type, and itself."""
+    if _asks_for_problem(accept.lower()):
+        return PROBLEM, msgspec.json.encode(_problem(found))
+    return PLAIN, f"{found.text}\n".encode()
 
 
 def _asks_for_problem(accept: str) -> bool:

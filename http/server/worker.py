@@ -20,6 +20,7 @@ from uvicorn_worker import UvicornWorker  # type: ignore[import-untyped]
 from penstock.config.limits import HTTP_SHUTDOWN_S
 from penstock.config.process.stopping import ON_STOP
 from penstock.http.server.connection import ConnectionBounds, ConnectionState, HttpConnection
+from penstock.http.server.cut_off import CutOff
 
 LAST_REQUESTS_S = 1.0  # for what clients have just sent over connections that they keep open
 # The rest of the time is for closing the application, before gunicorn kills the process.
@@ -34,7 +35,7 @@ class HttpServer(Server):
     answered with what there is.
 
     Connections without a request are closed LAST_REQUESTS_S later: a request that was just sent is still answered.
-    Then requests have ANSWERS_S to be answered.
+    Then requests have ANSWERS_S to be answered, before they are cut off.
     """
 
     def __init__(self, config: Config, bounds: ConnectionBounds) -> None:
@@ -85,7 +86,7 @@ class HttpWorker(UvicornWorker):  # type: ignore[misc]
         told.setLevel(logging.WARNING)
 
     async def _serve(self) -> None:
-        self.config.app = self.wsgi
+        self.config.app = CutOff(self.wsgi)
         server = self._server = HttpServer(self.config, self._bounds())
         self._install_sigquit_handler()
         await server.serve(sockets=self.sockets)
