@@ -157,6 +157,9 @@ LOGS_LISTED_DEFAULT: Final = 1000  # GET /runs/{id}/logs
 LOGS_LISTED_MAX: Final = 10_000
 
 # Shards: docs/adr has the measurements
+# What waits in the embedded broker for one client that reads too slowly: beyond it, the broker closes the connection
+CLIENT_PENDING_BYTES_MAX: Final = 256 * MIB
+PULL_BYTES_MAX: Final = 1 * MIB  # of one partition, that a shard requests at once; a larger event comes alone
 PARTITIONS: Final = 32  # for good: a run's partition never changes
 ACK_HELD_BACK_S: Final = 3.0  # one acknowledgement for many events; what came within it comes again after a crash
 # The state of a run that needs a snapshot is written at most this long after it changed, at once when it has ended

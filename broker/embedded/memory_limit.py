@@ -11,7 +11,7 @@ GROWTH_PERCENT = "150"  # of its heap, between two collections of garbage
 LEAST_BYTES = 640 * MIB
 STORE_SHARE = 0.09  # of what may be stored: more than twice its index
 STORED_SHARE = 0.07  # of what is stored, beside the least: twice its index
-MACHINE_SHARE = 16  # a queue of large messages is read from blocks that a lower limit has dropped, again and again
+MACHINE_SHARE = 32
 
 
 def soft_limit(stored: int, store_max: int, usable: int) -> int:

@@ -15,7 +15,7 @@ import orjson
 from penstock.broker.embedded.child_program import ChildProgram
 from penstock.broker.embedded.data_dir import DataDir
 from penstock.broker.embedded.memory_limit import GROWTH_PERCENT, soft_limit
-from penstock.config.limits import BODY_BYTES_MAX, BULK_RUNS_MAX, MIB
+from penstock.config.limits import BODY_BYTES_MAX, BULK_RUNS_MAX, CLIENT_PENDING_BYTES_MAX, MIB
 from penstock.config.process.ports import trouble
 from penstock.config.process.usable import usable_cores, usable_memory
 from penstock.config.settings import BrokerSettings
@@ -106,7 +106,7 @@ def render(settings: BrokerSettings) -> str:
         f"log_size_limit: {LOG_BYTES_MAX}",
         f"log_max_num: {LOGS_KEPT + 1}",
         f"max_payload: {BODY_BYTES_MAX}",
-        "max_pending: 268435456",
+        f"max_pending: {CLIENT_PENDING_BYTES_MAX}",
         "jetstream {",
         f"  store_dir: {_quote(str(Path(settings.data_dir).absolute()))}",
         f"  max_file_store: {settings.max_store_bytes}",

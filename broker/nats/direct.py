@@ -24,7 +24,8 @@ from penstock.engine.errors import Unavailable
 from penstock.engine.times import rfc3339
 
 PAGE = 1000
-PAGE_BYTES = 4 << 20
+PAGE_BYTES = 1 << 20  # many reads at once share a connection, which the broker closes if too much waits for it
+LASTS_BYTES = 16 << 20
 KEYS_MAX = 1000  # the broker answers at most 1,024 subjects a request
 
 # The broker appends its own headers in this order, after those that the message has.
@@ -63,7 +64,8 @@ class DirectReader:
     async def _pages(self, stream: str, subject: str, from_seq: int) -> list[Stored]:
         found: list[Stored] = []
         while True:
-            page, left = await self._ask(stream, {"seq": from_seq, "batch": PAGE, "next_by_subj": subject})
+            request = {"seq": from_seq, "batch": PAGE, "max_bytes": PAGE_BYTES, "next_by_subj": subject}
+            page, left = await self._ask(stream, request)
             found += page
             if not left or not page:
                 return found
@@ -146,8 +148,12 @@ class DirectReader:
         """
         found: list[Stored] = []
         for at in range(0, len(subjects), KEYS_MAX):
-            page, _ = await self._ask(stream, {"multi_last": list(subjects[at : at + KEYS_MAX])})
-            found += page
+            wanted, left = list(subjects[at : at + KEYS_MAX]), 1
+            while wanted and left:
+                page, left = await self._ask(stream, {"multi_last": wanted, "max_bytes": LASTS_BYTES})
+                found += page
+                got = {one.subject for one in page}
+                wanted = [subject for subject in wanted if subject not in got] if left else []
         return found
 
     async def first_since(self, stream: str, subject: str, at: float) -> int:

@@ -117,9 +117,9 @@ class Pull:
     """The deliveries of one consumer, for as long as `open_pull` holds it.
 
     `batch` bounds the number of requested messages. Of large messages fewer come: the answer to one request is no
-    larger than the largest message. `room` (the number of messages that the owner can take now) delays the next
-    request: when it returned 0, `top_up` must be called when there is room again. `before` is awaited before each start
-    on a new inbox, the first one included: nothing is delivered while it runs.
+    larger than `bytes_max`, unless it is a single message. `room` (the number of messages that the owner can take now)
+    delays the next request: when it returned 0, `top_up` must be called when there is room again. `before` is awaited
+    before each start on a new inbox, the first one included: nothing is delivered while it runs.
     """
 
     def __init__(
@@ -132,10 +132,12 @@ class Pull:
         room: Callable[[], int] | None,
         before: Callable[[], Awaitable[None]] | None,
         expires_s: int,
+        bytes_max: int | None,
     ) -> None:
         self._broker, self._take, self._batch, self._room, self._before = broker, take, batch, room, before
         self._terms = {"expires": expires_s * 10**9, "idle_heartbeat": HEARTBEAT_S * 10**9}
-        self._bytes_max = broker.max_payload + BESIDE_BYTES_MAX
+        largest = broker.max_payload + BESIDE_BYTES_MAX
+        self._bytes_max = largest if bytes_max is None else min(bytes_max, largest)
         self._outsized = False
         self._stream, self.consumer = stream, consumer
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
@@ -211,7 +213,7 @@ class Pull:
 
     def _ask(self, count: int) -> Awaitable[None] | None:
         """Request messages; what it returns is to be awaited."""
-        if self._outsized:  # the next message was stored when the broker accepted larger ones: request it alone
+        if self._outsized:  # the next message alone is larger
             request, self._outsized = {"batch": 1, **self._terms}, False
         else:
             request = {"batch": count, "max_bytes": self._bytes_max, **self._terms}
@@ -274,12 +276,14 @@ async def open_pull(
     room: Callable[[], int] | None = None,
     before: Callable[[], Awaitable[None]] | None = None,
     expires_s: int = EXPIRES_S,
+    bytes_max: int | None = None,
 ) -> AsyncIterator[Pull]:
     """Pass deliveries of the consumer to `take` (which must not wait) for the time of the block.
 
-    `expires_s` is how long the broker holds one request: at least 5, because of its heartbeats.
+    `expires_s` is how long the broker holds one request: at least 5, because of its heartbeats. `bytes_max` is as much
+    as the largest message, unless it is given.
     """
-    pull = Pull(broker, stream, consumer, take, batch, room, before, expires_s)
+    pull = Pull(broker, stream, consumer, take, batch, room, before, expires_s, bytes_max)
     await pull._renew()
     broker.on_reconnect.append(pull._safely_renew)
     async with restarting(pull._watch, name="pull_watch"):

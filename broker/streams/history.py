@@ -23,6 +23,7 @@ from penstock.broker.nats.publisher import Publisher, ack_seq
 from penstock.broker.nats.pull import Delivery, Pull, open_pull
 from penstock.broker.nats.tail import Tail, open_tail
 from penstock.broker.streams.watch import Begin, RunEvents, Wakes, batches, watch
+from penstock.config.limits import PULL_BYTES_MAX
 from penstock.engine.errors import Conflict
 from penstock.engine.run.events import (
     Event,
@@ -376,9 +377,18 @@ class History:
         before it.
 
         `before` is awaited at the start and whenever deliveries may have been lost on the way (a reconnect). Of large
-        events fewer than `batch` come at a time.
+        events fewer than `batch` come at a time: PULL_BYTES_MAX, or one event.
         """
-        return open_pull(self._broker, names.HISTORY, consumer, take, batch=batch, room=room, before=before)
+        return open_pull(
+            self._broker,
+            names.HISTORY,
+            consumer,
+            take,
+            batch=batch,
+            room=room,
+            before=before,
+            bytes_max=PULL_BYTES_MAX,
+        )
 
     def tail(self, after: int, unwanted: tuple[bytes, ...] = ()) -> AbstractAsyncContextManager[Tail]:
         """A reader of everything after a sequence, stored and new, for the time of the block; `unwanted` as in

@@ -17,7 +17,7 @@ from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.nats.pull import Delivery, open_pull
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
-from penstock.config.limits import KIB, MIB
+from penstock.config.limits import CLIENT_PENDING_BYTES_MAX, KIB, MIB, PARTITIONS, PULL_BYTES_MAX
 from penstock.config.settings import BrokerSettings
 from tests.support.own_broker import own_broker
 from tests.support.waiting import until
@@ -111,18 +111,26 @@ async def test_without_room_the_broker_keeps_the_rest_until_top_up(store: Store)
         assert 20 == len(await taker.has(20))
 
 
-async def test_of_large_messages_few_come_at_a_time(store: Store) -> None:
-    """One request brings no more than the largest message may have."""
-    await fill(store, "large", range(40), MIB)
+@pytest.mark.parametrize("bytes_max", [None, 3 * MIB])
+async def test_of_large_messages_few_come_at_a_time(store: Store, bytes_max: int | None) -> None:
+    """One request brings no more than the largest message may have, or the caller wants."""
+    subject = f"large{bytes_max}"
+    await fill(store, subject, range(40), MIB)
     taker = Taker()
-    name = await durable(store.broker, "large", ack_wait_s=60)
+    name = await durable(store.broker, subject, ack_wait_s=60)
     async with open_pull(
-        store.broker, names.DEAD, name, taker.take, batch=100, room=lambda: 0 if taker.taken else 100
+        store.broker,
+        names.DEAD,
+        name,
+        taker.take,
+        batch=100,
+        room=lambda: 0 if taker.taken else 100,
+        bytes_max=bytes_max,
     ) as pull:
         await taker.has(1)
         for _ in range(10):
             await store.broker.flush()
-        assert 1 <= len(taker.taken) <= store.broker.max_payload // MIB
+        assert 1 <= len(taker.taken) <= (bytes_max or store.broker.max_payload) // MIB
         for _ in range(40):
             first = len(taker.taken)
             pull._room = lambda: 0 if len(taker.taken) > first else 100  # noqa: B023 - asked in this round
@@ -130,6 +138,21 @@ async def test_of_large_messages_few_come_at_a_time(store: Store) -> None:
             if len(await taker.has(min(first + 1, 40))) == 40:
                 break
     assert [b"%d" % n for n in range(40)] == [data.rstrip() for data in await taker.has(40)]
+
+
+async def test_a_message_that_is_larger_than_what_is_requested_at_once_comes_alone(store: Store) -> None:
+    await fill(store, "alone", range(2), MIB)
+    await fill(store, "alone", range(2, 4))
+    taker = Taker()
+    name = await durable(store.broker, "alone", ack_wait_s=60)
+    async with open_pull(store.broker, names.DEAD, name, taker.take, batch=10, bytes_max=64 * KIB):
+        assert [b"%d" % n for n in range(4)] == [data.rstrip() for data in await taker.has(4)]
+    assert [1] * 4 == [delivery.deliveries for delivery in taker.taken]
+
+
+def test_what_a_shard_requests_of_all_partitions_is_far_from_what_ends_its_connection() -> None:
+    """Two requests of a partition may overlap."""
+    assert 2 * PARTITIONS * PULL_BYTES_MAX <= CLIENT_PENDING_BYTES_MAX // 2
 
 
 async def test_a_message_that_is_larger_than_any_may_be_now_comes_all_the_same(

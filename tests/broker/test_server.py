@@ -181,7 +181,7 @@ def test_its_share_of_the_machine_is_limited_and_what_is_set_counts(
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(server, "usable_cores", lambda: 9.5)
-    monkeypatch.setattr(server, "usable_memory", lambda: 32 * GIB)
+    monkeypatch.setattr(server, "usable_memory", lambda: 64 * GIB)
     broker = EmbeddedBroker(settings)
     broker.start()
     try:
@@ -211,7 +211,7 @@ def test_it_runs_on_half_of_the_cores_at_least_on_one(
     [
         (0, 10 * GIB, 8 * GIB, int(0.09 * 10 * GIB)),
         (0, GIB, 8 * GIB, 640 * MIB),
-        (0, 10 * GIB, 32 * GIB, 2 * GIB),
+        (0, 10 * GIB, 64 * GIB, 2 * GIB),
         (9 * GIB, 10 * GIB, 8 * GIB, 640 * MIB + int(0.07 * 9 * GIB)),
         (10 * GIB, 10 * GIB, 2 * GIB, GIB),
         (0, 10 * GIB, GIB, 512 * MIB),
