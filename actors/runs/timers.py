@@ -10,8 +10,8 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 
 from msgspec import Struct
 
@@ -61,6 +61,7 @@ class Timers:
         self._known: dict[int, int] = {}
         self._armed: dict[tuple[str, str], _Armed] = {}
         self._held: dict[int, dict[int, _Armed]] = {}
+        self._storing: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._heap: list[tuple[float, int, _Armed, _Act]] = []
         self._numbers = itertools.count()
         self._wake = asyncio.Event()
@@ -139,13 +140,30 @@ class Timers:
 
     async def _hand_over(self, armed: _Armed) -> None:
         """Have the broker fire it. Until the broker has stored it, the event that set it stays unacknowledged."""
-        seq = await self._schedule(armed)
-        self.learn(armed.partition, seq)
-        reached("timer.stored")
-        if armed.withdrawn:  # while it was in flight; one of its name that was set since, here or there, stays
-            await self._remove(armed.run_id, armed.command.timer, seq)
-        elif armed.live:
-            self._release(armed)
+        async with self._alone(armed):
+            if not armed.live:
+                return
+            seq = await self._schedule(armed)
+            self.learn(armed.partition, seq)
+            reached("timer.stored")
+            if armed.withdrawn:  # while it was in flight; one of its name that a later owner has set stays
+                await self._remove(armed.run_id, armed.command.timer, seq)
+            elif armed.live:
+                self._release(armed)
+
+    @asynccontextmanager
+    async def _alone(self, armed: _Armed) -> AsyncIterator[None]:
+        """Wait until no other timer of this name is in flight: it might be stored over this one, and then be removed
+        because this one has replaced it."""
+        key = (armed.run_id, armed.command.timer)
+        while (before := self._storing.get(key)) is not None:
+            await asyncio.wait([before])
+        stored = self._storing[key] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            del self._storing[key]
+            stored.set_result(None)
 
     async def _schedule(self, armed: _Armed) -> int:
         """Store the schedule, replacing only the one of its name that was there while the lease was good: a later
