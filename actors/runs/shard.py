@@ -17,6 +17,7 @@ from penstock.actors.runs.asking_again import ask_again
 from penstock.actors.runs.dead_letters import EventDeadLetters
 from penstock.actors.runs.effects import Effects
 from penstock.actors.runs.limits.limit_owner import LimitOwner
+from penstock.actors.runs.packed_actors import PackedActors
 from penstock.actors.runs.run_actor import RunActor, RunDeps
 from penstock.actors.runs.shared.broker_clock import BrokerClock
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
@@ -67,6 +68,7 @@ class Shard:
         self.backlog = Backlog()
         self.snapshots = SnapshotQueue()
         self.actors: dict[str, RunActor] = {}
+        self.packed = PackedActors()
         self._deps = RunDeps(
             store=store,
             lease=lease,
@@ -90,7 +92,7 @@ class Shard:
     def register_metrics(self) -> None:
         """Register the shard's own gauges, which are read for each request for metrics."""
         meters = self.store.meters
-        meters.reading("penstock_actors", lambda: len(self.actors))
+        meters.reading("penstock_actors", lambda: len(self.actors) + len(self.packed))
         meters.reading("penstock_mailbox_events", lambda: self.backlog.events)
         meters.reading("penstock_unsaved_runs", lambda: len(self.snapshots))
         meters.reading("penstock_timers", lambda: self.timers.in_memory)
@@ -114,7 +116,7 @@ class Shard:
         backlog.bytes += len(delivery.data)
         actor = self.actors.get(run_id)
         if actor is None:
-            actor = self.actors[run_id] = RunActor(self._deps, run_id, queue)
+            actor = self.actors[run_id] = self.packed.take(run_id) or RunActor(self._deps, run_id, queue)
         actor.deliver(event)
         reached("shard.received")
 
@@ -246,6 +248,7 @@ class Shard:
         for actor in [actor for actor in self.actors.values() if actor.queue is queue]:
             actor.dismiss()
             self._leave(actor)
+        self.packed.remove_of(queue)
         self.timers.forget(number)
         self.waits.forget(number)
         self.limits.forget(number)
@@ -299,7 +302,7 @@ class Shard:
             reached("shard.acknowledged")
 
     def _passivate(self, now: float) -> None:
-        """Remove from memory the actors that are idle for long; over the cap, also others that are idle."""
+        """Remove from memory the actors that are idle for long. Over the cap, others that are idle are packed."""
         over = len(self.actors) - ACTORS_RESIDENT_MAX
         gone = []
         for actor in self.actors.values():
@@ -307,7 +310,12 @@ class Shard:
                 gone.append(actor)
                 over -= 1
         for actor in gone:
+            del self.actors[actor.run_id]
+            if now - actor.active_at > ACTOR_IDLE_S or not self.packed.add(actor):
+                self._put_aside(actor)
+        for actor in self.packed.remove_older_than(now - ACTOR_IDLE_S):
             self._put_aside(actor)
+            gone.append(actor)
         if self._left_last >= LEFT_MANY:  # not at once: what the actors held goes in the turns that follow
             names.partition.cache_clear()
             give_back(thoroughly=len(self.actors) < LEFT_MANY)
@@ -317,11 +325,11 @@ class Shard:
         """Remove an actor at once whose run sleeps for longer than an idle one stays: a burst of runs that go to sleep
         would be in memory together else."""
         if self.actors.get(actor.run_id) is actor:
+            del self.actors[actor.run_id]
             self._put_aside(actor)
             self._resting += 1
 
     def _put_aside(self, actor: RunActor) -> None:
-        """Remove an idle actor from memory; its snapshot is up to date."""
-        del self.actors[actor.run_id]
+        """An idle actor has left memory: note its snapshot, if that is up to date."""
         if revision := actor.current_revision:
             actor.queue.keep_current(revision)

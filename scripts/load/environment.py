@@ -78,6 +78,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     archive_after_s: int = 200  # longer than their load
     scaled: int = 1_500  # runs for each shard process
     shaped: int = 30_000  # steps
+    queued: int = 100_000
     scrapes: int = 50
     listings: int = 300
     left_s: float = 50.0  # after which runs that nothing happens to have left the engine's memory
@@ -132,6 +133,7 @@ QUICK = Sizes(
     archive_after_s=20,
     scaled=50,
     shaped=202,
+    queued=40,
     scrapes=3,
     listings=12,
 )

@@ -62,6 +62,7 @@ ROWS: Mapping[str, Row] = {
     "asleep-timer": Row("the same, from its time to its timer in the log, p99", "ms", more=False),
     "expressions": Row("CPU of a step with when and with, more than without", "µs", 60, 30, more=False),
     "bulk-on-50k": Row("bulk on a store with 50,000 finished runs, to an empty one", "ratio", 0.9, 1.0),
+    "bulk-queue": Row("100,000 runs by /runs/bulk, runs/s to those of 20,000", "ratio", 0.8, 0.95),
     "parked-100k": Row("memory of the service with 100,000 runs parked", "MB", 600, 300, more=False),
     "parked-200k": Row("memory of the service with 200,000 runs parked", "MB", 1000, more=False),
     "idle-100k": Row("CPU of the service while nothing happens, with 100,000 runs parked", "% of a core", more=False),

@@ -63,6 +63,15 @@ async def bulk(setup: Setup) -> Sample:
     return found._replace(rows={**found.rows, "bulk-lag": max([*lags, LAG_S_MIN])})
 
 
+async def queued(setup: Setup) -> Sample:
+    """More runs wait than the engine has in memory as they are."""
+    async with environment(setup) as on:
+        few = await _bulk(on, "few", setup.sizes.bulk)
+    async with environment(setup) as on:
+        many = await _bulk(on, "bulk-queue", setup.sizes.queued)
+    return Sample({"bulk-queue": many.rows["bulk-queue"] / few.rows["few"]}, many.costs)
+
+
 async def fsync_always(setup: Setup) -> Sample:
     async with environment(setup, fsync="always") as on:
         return await _bulk(on, "fsync-always", setup.sizes.fsync)
@@ -258,6 +267,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "closed": Workload(closed),
     "bridge": Workload(bridge),
     "bulk-on-50k": Workload(bulk_on_full),
+    "bulk-queue": Workload(queued, once=True),
     "two-shards": Workload(two_shards),
     "fsync-always": Workload(fsync_always),
     "parked-100k": Workload(parked, once=True),

@@ -30,6 +30,7 @@ ROWS_OF = {
     "closed": {"closed-16", "closed-64", "closed-16-log", "closed-64-log"},
     "bridge": {"bridge-p50", "bridge-16", "bridge-16-log"},
     "bulk-on-50k": {"bulk-on-50k"},
+    "bulk-queue": {"bulk-queue"},
     "two-shards": {"two-shards"},
     "fsync-always": {"fsync-always"},
     "parked-100k": {"parked-100k", "idle-100k"},

@@ -28,7 +28,7 @@ def rest(world: World) -> dict[str, int]:
     if shard is None or len(shard.partitions) < PARTITIONS:
         return {"partitions that nobody has": 1}
     left = {
-        "actors": len(shard.actors),
+        "actors": len(shard.actors) + len(shard.packed),
         "unsaved runs": len(shard.snapshots),
         "timers": shard.timers.in_memory,
         "pending events": shard.backlog.events,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 from unittest.mock import patch
 
@@ -107,6 +107,10 @@ def _tries_only_once_to_hand_a_timer_over() -> Patch:
             await act(armed)
 
     return Timers, "_attempt", attempt
+
+
+def _hands_timers_of_one_name_over_at_once() -> Patch:
+    return Timers, "_alone", lambda timers, armed: nullcontext()
 
 
 def _fires_too_early() -> Patch:
@@ -276,6 +280,7 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _forgets_the_timers_of_a_former_owner,
         _lets_go_of_timers_too_early,
         _tries_only_once_to_hand_a_timer_over,
+        _hands_timers_of_one_name_over_at_once,
         _fires_too_early,
         _goes_by_the_clock_of_its_host,
         _withdraws_what_it_has_handed_over,

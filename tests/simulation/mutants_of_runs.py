@@ -1,4 +1,4 @@
-"""Bugs in labels and in the removal of runs, put in on purpose, as in mutants.py."""
+"""Bugs in labels, in the removal of runs, and in how they wait in memory, put in on purpose, as in mutants.py."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from uuid import uuid4
 from penstock.actors.control import rerunning, run_operations
 from penstock.actors.maintenance import pruning
 from penstock.actors.runs import putting_away
+from penstock.actors.runs.packed_actors import PackedActors
+from penstock.actors.runs.run_actor import RunActor
+from penstock.actors.runs.shared.mailbox import PartitionQueue
 from penstock.broker.records.run_data import RunData
 from penstock.broker.streams.history import History
 from penstock.engine.run.event_payloads import Started
 from penstock.engine.run.events import Event, WorkflowRemoved, WorkflowResumed
 from penstock.engine.run.execution import failure_runs
 from penstock.engine.run.kinds import sub_workflow
+from penstock.engine.run.state import Run
 
 Patch: TypeAlias = tuple[Any, str, Any]
 
@@ -80,6 +84,24 @@ def _gives_runs_that_follow_a_failure_no_labels() -> Patch:
     return failure_runs, "labels_given", lambda path, value: None
 
 
+def _keeps_what_it_has_packed_of_partitions_that_it_gives_up() -> Patch:
+    def kept(packed: PackedActors, queue: PartitionQueue) -> None:
+        """Nothing is removed."""
+
+    return PackedActors, "remove_of", kept
+
+
+def _goes_on_with_what_was_packed_before() -> Patch:
+    add, states = PackedActors.add, dict[str, Run]()
+
+    def late(packed: PackedActors, actor: RunActor) -> bool:
+        if actor.run is not None:
+            actor.run = states.setdefault(actor.run_id, actor.run)
+        return add(packed, actor)
+
+    return PackedActors, "add", late
+
+
 MUTANTS: dict[str, Callable[[], Patch]] = {
     mutant.__name__.removeprefix("_"): mutant
     for mutant in (
@@ -92,5 +114,7 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _gives_all_runs_of_a_bulk_the_labels_of_the_first,
         _gives_children_no_labels,
         _gives_runs_that_follow_a_failure_no_labels,
+        _keeps_what_it_has_packed_of_partitions_that_it_gives_up,
+        _goes_on_with_what_was_packed_before,
     )
 }

@@ -23,6 +23,8 @@ from tests.simulation.plan import Plan
 from tests.simulation.world import World
 
 LIMIT_LOG_MIN = 15  # the logs of limits are short, and are shortened all the same
+PACKING = 3  # in one of so many worlds, runs that wait are packed,
+RESIDENT_FEW = 1  # as no more than this one may be in memory as they are
 CHECKPOINT_S = 1.0  # waits for events are written down so often, as worlds are short
 
 
@@ -82,6 +84,7 @@ def _paces(plan: Plan) -> list[tuple[ModuleType, str, float]]:
         (partition_limits, "LOG_MIN", LIMIT_LOG_MIN),
         (partition_limits, "LOG_PER_OPEN", 2),
         (actor_state, "EVENTS_MIN", plan.snapshot_events),
+        (shard_module, "ACTORS_RESIDENT_MAX", RESIDENT_FEW if plan.seed % PACKING == 0 else limits.ACTORS_RESIDENT_MAX),
     ]
 
 
