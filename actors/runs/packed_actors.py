@@ -11,7 +11,7 @@ from penstock.actors.runs.shared.mailbox import PartitionQueue
 from penstock.config.limits import MIB
 from penstock.engine.run.state import from_snapshot, to_snapshot
 
-PACKED_BYTES_MAX = 64 * MIB  # some 50,000 short runs
+PACKED_BYTES_MAX = 128 * MIB  # some 100,000 short runs
 BESIDE_BYTES = 600  # of a packed actor, besides the state of its run
 
 
