@@ -380,14 +380,7 @@ class History:
         events fewer than `batch` come at a time: PULL_BYTES_MAX, or one event.
         """
         return open_pull(
-            self._broker,
-            names.HISTORY,
-            consumer,
-            take,
-            batch=batch,
-            room=room,
-            before=before,
-            bytes_max=PULL_BYTES_MAX,
+            self._broker, names.HISTORY, consumer, take, batch=batch, room=room, before=before, bytes_max=PULL_BYTES_MAX
         )
 
     def tail(self, after: int, unwanted: tuple[bytes, ...] = ()) -> AbstractAsyncContextManager[Tail]:

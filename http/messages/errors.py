@@ -147,6 +147,7 @@ async def _answer(
         await ws.close()
         return
     resp.status = found.kind.status
+    resp.text = None  # it would count more than the data
     resp.content_type, resp.data = _body(found, req.get_header("Accept") or "")
     resp.set_headers(dict(found.headers))
     resp.append_header("Vary", "Accept")

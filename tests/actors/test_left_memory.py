@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,7 +15,6 @@ from penstock.actors.runs import shard as shards
 from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.shared.mailbox import PartitionQueue
 from penstock.broker import names
-from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import TooLarge
@@ -33,19 +32,6 @@ async def shard(store: Store, broker_settings: BrokerSettings, monkeypatch: pyte
     monkeypatch.setattr(actor_state, "EVENTS_MIN", 0)
     async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as opened:
         yield opened
-
-
-@pytest.fixture
-def read(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The runs whose logs the shard has read, from now on."""
-    found, pages = list[str](), shard.store.history.pages
-
-    def noted(run_id: str, after: int = 0, ahead_to: int = 0, *, by_index: bool = True) -> AsyncGenerator[list[Stored]]:
-        found.append(run_id)
-        return pages(run_id, after, ahead_to, by_index=by_index)
-
-    monkeypatch.setattr(shard.store.history, "pages", noted)
-    return found
 
 
 def current(shard: Shard, run_id: str) -> set[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +16,6 @@ from penstock.actors.runs.packed_actors import PackedActors
 from penstock.actors.runs.run_actor import RunActor
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
-from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.events import StepCompleted
@@ -32,19 +31,6 @@ async def shard(store: Store, broker_settings: BrokerSettings, monkeypatch: pyte
     monkeypatch.setattr(shards, "ACTORS_RESIDENT_MAX", 0)
     async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as opened:
         yield opened
-
-
-@pytest.fixture
-def read(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The runs whose logs the shard has read, from now on."""
-    found, pages = list[str](), shard.store.history.pages
-
-    def noted(run_id: str, after: int = 0, ahead_to: int = 0, *, by_index: bool = True) -> AsyncGenerator[list[Stored]]:
-        found.append(run_id)
-        return pages(run_id, after, ahead_to, by_index=by_index)
-
-    monkeypatch.setattr(shard.store.history, "pages", noted)
-    return found
 
 
 async def begun(store: Store, name: str, steps: int = 2) -> str:

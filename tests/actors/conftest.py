@@ -1,0 +1,23 @@
+"""What the tests of shards share. The module of each has a fixture `shard`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from penstock.actors.runs.shard import Shard
+from penstock.broker.nats.direct import Stored
+
+
+@pytest.fixture
+def read(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs whose logs the shard has read, from now on."""
+    found, pages = list[str](), shard.store.history.pages
+
+    def noted(run_id: str, after: int = 0, ahead_to: int = 0, *, by_index: bool = True) -> AsyncGenerator[list[Stored]]:
+        found.append(run_id)
+        return pages(run_id, after, ahead_to, by_index=by_index)
+
+    monkeypatch.setattr(shard.store.history, "pages", noted)
+    return found
