@@ -17,7 +17,7 @@ from penstock.client.sending.errors import ServiceError
 from penstock.client.sending.retries import Retries
 from penstock.client.views import EventView
 from penstock.config.limits import BODY_BYTES_MAX
-from penstock.config.process.trace_headers import trace_headers
+from penstock.config.process.traces import trace_headers
 
 T = TypeVar("T")
 SSE = httpx2.ServerSentEvent

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 LOADS = """
 import importlib, sys
 importlib.import_module(sys.argv[1])
-from penstock.config.process.trace_headers import trace_headers
+from penstock.config.process.traces import trace_headers
 print([name for name in sys.modules if name.startswith(("opentelemetry", "google.protobuf"))], trace_headers())
 """
 

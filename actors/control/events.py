@@ -19,8 +19,8 @@ from penstock.broker import names, record_keys
 from penstock.broker.store import Store
 from penstock.config.limits import DEDUP_WINDOW_BROKER_S
 from penstock.config.process.author import author
-from penstock.config.process.caller_trace import caller_trace
 from penstock.config.process.crash_points import reached
+from penstock.config.process.traces import caller_trace
 from penstock.engine.errors import Conflict, Unavailable
 
 TRIES_MAX = 20

@@ -15,8 +15,8 @@ from penstock.actors.runs.outputs import input_of
 from penstock.broker.run_ids import keyed_run_id, new_run_id
 from penstock.broker.store import Store
 from penstock.config.process.author import author
-from penstock.config.process.caller_trace import caller_trace
 from penstock.config.process.crash_points import reached
+from penstock.config.process.traces import caller_trace
 from penstock.engine.definition.definitions import WorkflowDef, run_limits
 from penstock.engine.definition.identifiers import quoted
 from penstock.engine.definition.schema import Schema

@@ -19,8 +19,8 @@ from penstock.broker.store import Store
 from penstock.broker.streams.dead_letters import DeadLetter
 from penstock.broker.worker_protocol import signals
 from penstock.config.process.author import author
-from penstock.config.process.caller_trace import caller_trace
 from penstock.config.process.crash_points import reached
+from penstock.config.process.traces import caller_trace
 from penstock.engine.definition.definitions import WorkflowDef, run_limits
 from penstock.engine.errors import Conflict, NotFound, Unavailable
 from penstock.engine.run.event_payloads import LABELS_FORMAT, Cancellation, Resumed, Scheduled, Started, TriggerRef

@@ -1,7 +1,8 @@
 """The file of the run index: the runs by workflow, status and age, in SQLite. Calls block for the disk only.
 
 It is a projection: it can be deleted at any time, and a file of another version or stream is deleted and written again
-from the log. So it is never synced to the disk. A reader sees whole transactions: rows, totals and progress together.
+from the log. So it is never synced to the disk, and is looked through for damage when the machine has started since.
+A reader sees whole transactions: rows, totals and progress together.
 
 A row changes with the log's events (rows.py). An end is confirmed by the run's owner, or by folding the run.
 """
@@ -23,12 +24,13 @@ from penstock.actors.index import archived
 from penstock.actors.index.label_lists import LabelLists
 from penstock.actors.index.queries import Place
 from penstock.actors.index.rows import Change, News, Row, fold
+from penstock.config.process.boot import name_since_boot
 from penstock.config.process.crash_points import reached
 from penstock.engine import formats
 from penstock.engine.errors import Conflict
 from penstock.engine.run.state import RUN_ENDED, RunStatus
 
-FORM = 12
+FORM = 13
 # a version with more events rebuilds the file, and reads those that the former one skipped
 VERSION = FORM * 1000 + formats.VERSION
 WRITER_WAIT_S = 5.0
@@ -54,6 +56,7 @@ CREATE INDEX by_rerun_of ON runs (rerun_of) WHERE rerun_of IS NOT NULL;
 CREATE INDEX by_parent ON runs (parent, created_us, run_id) WHERE parent IS NOT NULL;
 CREATE INDEX by_status ON runs (status, created_us, run_id);
 CREATE INDEX by_workflow ON runs (workflow, status, created_us, run_id, took_us);
+CREATE INDEX unconfirmed ON runs (run_id) WHERE status_seq > confirmed;
 CREATE TABLE labels (label_id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, folded TEXT, runs INTEGER NOT NULL);
 CREATE TABLE labelled (
     label_id INTEGER NOT NULL, status TEXT NOT NULL, created_us INTEGER NOT NULL, run_id TEXT NOT NULL,
@@ -65,6 +68,7 @@ CREATE TABLE totals (
 CREATE TABLE progress (
     stream TEXT NOT NULL, seq INTEGER NOT NULL, beat REAL NOT NULL, as_of REAL NOT NULL, whole INTEGER NOT NULL
 );
+CREATE TABLE sound (name TEXT NOT NULL);
 """
 
 ROWS = "SELECT runs.* FROM json_each(?) CROSS JOIN runs ON run_id = json_each.value"
@@ -75,7 +79,7 @@ INSERT INTO runs (run_id, workflow, status, created_us, status_seq, confirmed, s
 VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?4)
 """
 MOVE = "UPDATE runs SET status = ?, status_seq = ?, confirmed = ?, started_us = ?, took_us = ? WHERE run_id = ?"
-UNCONFIRMED = "SELECT run_id FROM runs WHERE status_seq > confirmed"
+UNCONFIRMED = "SELECT run_id FROM runs INDEXED BY unconfirmed WHERE status_seq > confirmed"
 
 
 class IndexProgress(NamedTuple):
@@ -110,6 +114,7 @@ def prepare(path: Path, stream: str) -> None:
         db.execute("PRAGMA journal_mode = WAL")
         db.executescript(f"BEGIN;{SCHEMA}{archived.SCHEMA}PRAGMA user_version = {VERSION};COMMIT")
         db.execute("INSERT INTO progress VALUES (?, 0, 0, 0, 0)", (stream,))
+        db.execute("INSERT INTO sound VALUES (?)", (_name(path),))
 
 
 def remove(path: Path) -> None:
@@ -127,7 +132,7 @@ def identity(path: Path) -> int:
 
 
 def ends_to_confirm(path: Path) -> list[str]:
-    """Ids of the runs whose status is not confirmed. Reads every row."""
+    """Ids of the runs whose status is not confirmed."""
     with closing(connect(path, "rw")) as db:
         return [run_id for (run_id,) in db.execute(UNCONFIRMED)]
 
@@ -366,6 +371,25 @@ def _fits(path: Path, stream: str) -> bool:
                 return False
             if db.execute("SELECT stream FROM progress").fetchall() != [(stream,)]:
                 return False
-            return bool(db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+            return _is_sound(db, _name(path))
     except sqlite3.DatabaseError:
         return False
+
+
+def _is_sound(db: sqlite3.Connection, name: str) -> bool:
+    """Only a crash of the machine can damage the file. To look through one of a million runs takes half a second, and
+    as long as the disk needs for 300 MB after a start of the machine."""
+    if name and db.execute("SELECT name FROM sound").fetchone() == (name,):
+        return True
+    if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+        return False
+    db.execute("UPDATE sound SET name = ?", (name,))
+    return True
+
+
+def _name(path: Path) -> str:
+    """The name of the file until the machine starts again; empty where the system has no id of its start."""
+    try:
+        return name_since_boot(path)
+    except OSError:
+        return ""

@@ -10,15 +10,14 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import blake2b
 from pathlib import Path
 from uuid import uuid4
 
 from penstock.config.logging import get_logger
+from penstock.config.process.boot import name_since_boot
 
 FOLDER = "places"
 PLACES_MAX = 256
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 log = get_logger()
 
@@ -34,7 +33,7 @@ def occupied(data_dir: str) -> Iterator[str]:
         yield uuid4().hex
         return
     try:
-        yield _name(found)
+        yield name_since_boot(found)
     finally:
         os.close(found)
 
@@ -48,7 +47,7 @@ def free_places(data_dir: str) -> frozenset[str]:
         except OSError:
             continue
         if handle is not None:
-            found.add(_name(handle))
+            found.add(name_since_boot(handle))
             os.close(handle)
     return frozenset(found)
 
@@ -74,9 +73,3 @@ def _locked(path: Path) -> int | None:
         os.close(handle)
         return None
     return handle
-
-
-def _name(handle: int) -> str:
-    """A name that is unique to this file: a copy of it, on this machine or another, has another one."""
-    file = os.fstat(handle)
-    return blake2b(f"{BOOT_ID.read_text()}.{file.st_dev}.{file.st_ino}".encode(), digest_size=12).hexdigest()

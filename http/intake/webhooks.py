@@ -13,8 +13,8 @@ from msgspec import UNSET, Struct
 
 from penstock.broker import names
 from penstock.config.limits import WEBHOOK_BYTES_MAX
-from penstock.config.process.caller_trace import caller_trace
 from penstock.config.process.crash_points import reached
+from penstock.config.process.traces import caller_trace
 from penstock.engine.definition.identifiers import problem_with, quoted
 from penstock.engine.errors import Denied, Invalid, NotFound
 from penstock.engine.trigger.signatures import SLACK, Signed, delivery_id, signed_by

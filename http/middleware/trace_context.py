@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from falcon.asgi import Request, Response
 
-from penstock.config.process.caller_trace import set_caller_trace
+from penstock.config.process.traces import set_caller_trace
 from penstock.telemetry.tracing import trace_parent
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
-from penstock.config.process.trace_headers import trace_headers
+from penstock.config.process.traces import trace_headers
 from penstock.config.settings import Settings
 from penstock.engine.definition.http_requests import BUILTIN, TASK
 from penstock.worker.functions import TaskFunction

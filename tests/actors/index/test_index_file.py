@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.actors.index.file import IndexFile, connect, prepare
+from penstock.actors.index.file import IndexFile, connect, identity, prepare
 from penstock.actors.index.instants import _converted, instant_us
 from penstock.actors.index.rows import Change, News, Row, fold
+from penstock.config.process import boot
 from penstock.engine.run.events import WorkflowCompleted, WorkflowFailed, WorkflowScheduled, WorkflowStarted
 from penstock.engine.run.state import RunStatus
 
@@ -109,6 +111,63 @@ def test_an_error_of_the_file_leaves_it_as_it_was(file: IndexFile, path: Path) -
         write(file, [begun(2), ended(1)])
     assert at == file.at
     check(path, [begun(1)])
+
+
+def grown(path: Path) -> int:
+    """A file of many pages; its inode."""
+    prepare(path, "stream")
+    with closing(IndexFile(path)) as file:
+        write(file, [begun(number) for number in range(20 * MANY)])
+    return identity(path)
+
+
+def damage(path: Path) -> None:
+    """Overwrite the second half, in place."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(b"\xff" * (path.stat().st_size // 2))
+
+
+def start_machine_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "boot_id"
+    other.write_text("another start")
+    monkeypatch.setattr(boot, "BOOT_ID", other)
+
+
+def test_a_file_is_looked_through_when_the_machine_has_started_again_and_only_then(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = grown(path)
+    start_machine_again(tmp_path, monkeypatch)
+    prepare(path, "stream")
+    assert before == identity(path)  # sound
+    damage(path)
+    prepare(path, "stream")
+    assert before == identity(path)  # known to be sound, as no process can do that
+    monkeypatch.undo()
+    prepare(path, "stream")
+    assert {} == rows(path)
+
+
+def test_a_copy_of_a_file_is_looked_through(path: Path) -> None:
+    grown(path)
+    damage(path)
+    copy = path.with_name("copy")
+    shutil.copy(path, copy)
+    prepare(copy, "stream")
+    assert {} == rows(copy)
+
+
+def test_where_the_system_has_no_id_of_its_start_a_file_is_always_looked_through(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boot, "BOOT_ID", path.parent / "not there")
+    before = grown(path)
+    prepare(path, "stream")
+    assert before == identity(path)
+    damage(path)
+    prepare(path, "stream")
+    assert {} == rows(path)
 
 
 @given(st.datetimes(timezones=st.timezones() | st.none()).map(lambda at: at.isoformat()) | st.text(max_size=30))
