@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -24,6 +25,9 @@ from penstock.config.settings import BrokerSettings
 # Tests start hundreds of services: without bytecode, each of their processes compiles the product again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell starts what runs in its background with this signal ignored, and so would be the processes that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _configure = structlog.configure
 

@@ -113,8 +113,8 @@ def prepare(path: Path, stream: str) -> None:
     with closing(connect(path, "rwc")) as db:
         db.execute("PRAGMA journal_mode = WAL")
         db.executescript(f"BEGIN;{SCHEMA}{archived.SCHEMA}PRAGMA user_version = {VERSION};COMMIT")
-        db.execute("INSERT INTO progress VALUES (?, 0, 0, 0, 0)", (stream,))
         db.execute("INSERT INTO sound VALUES (?)", (_name(path),))
+        db.execute("INSERT INTO progress VALUES (?, 0, 0, 0, 0)", (stream,))  # last: without it the file is not used
 
 
 def remove(path: Path) -> None:
