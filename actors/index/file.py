@@ -13,7 +13,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -383,7 +383,8 @@ def _is_sound(db: sqlite3.Connection, name: str) -> bool:
         return True
     if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
         return False
-    db.execute("UPDATE sound SET name = ?", (name,))
+    with suppress(sqlite3.DatabaseError):  # the disk is full: it is looked through again at the next start
+        db.execute("UPDATE sound SET name = ?", (name,))
     return True
 
 
