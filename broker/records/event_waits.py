@@ -15,9 +15,10 @@ from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.headers import KV_OPERATION, TTL
 from penstock.broker.nats.publisher import Publisher
 from penstock.config.logging import get_logger
+from penstock.engine.errors import Conflict
 from penstock.engine.run.event_payloads import EventWait
 
-MARKER_TTL = "2s"  # of what a removed record leaves behind
+MARKER_TTL = "60s"  # of what a removed record leaves behind: a former owner that was paused may send it again so late
 MARK_BYTES = 8
 
 
@@ -77,8 +78,9 @@ class WaitRecords:
         self._bucket, self._publisher = bucket, publisher
 
     def send(self, record: WaitRecord) -> asyncio.Future[bytes]:
-        """Write a record without waiting; a repeat changes nothing."""
-        return self._bucket.send(record.key, msgspec.json.encode(record))
+        """Write a record without waiting. A repeat changes nothing, nor does one that comes after its removal."""
+        sent = self._bucket.send(record.key, msgspec.json.encode(record), expect=0)
+        return asyncio.get_running_loop().create_task(_unless_known(sent), name="event_wait_written")
 
     def remove(self, key: str) -> asyncio.Future[bytes]:
         """Remove a record without waiting, whether it is there or not."""
@@ -99,6 +101,13 @@ class WaitRecords:
     async def remove_checkpoint(self, number: int) -> None:
         """Remove the checkpoint of a partition, whether there is one or not. Raises Unavailable."""
         await self.remove(record_keys.wait_checkpoint_key(number))
+
+
+async def _unless_known(sent: asyncio.Future[bytes]) -> bytes:
+    try:
+        return await sent
+    except Conflict:
+        return b""
 
 
 def _read(written: bytes) -> WaitCheckpoint | None:
