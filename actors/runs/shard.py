@@ -220,6 +220,8 @@ class Shard:
             for number in reader.partitions:
                 self.timers.learn(number, tip.seq)
             self.lease.check()
+            if not reader.partitions:  # all were given up meanwhile: the consumer is not needed any more
+                return
             if not skip_reset and not await self.store.consumers.reset(reader.consumer):
                 await self.store.consumers.open(reader.consumer, None, start)
             skip_reset = False
@@ -354,7 +356,7 @@ class Shard:
         if queue.reader is None:
             await self._acknowledge_up_to(last.delivery)
         else:
-            queue.reader.handled(last.delivery)
+            queue.reader.handled(queue, last.delivery)
         queue.start = last.delivery.seq + 1
         reached("shard.acknowledged")
 

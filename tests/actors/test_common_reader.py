@@ -45,7 +45,7 @@ class Story:
     def pop(self, pick: int) -> None:
         queue = self.queues[pick % COUNT]
         if (last := queue.acknowledgeable(1.0)) is not None:
-            self.reader.handled(last.delivery)
+            self.reader.handled(queue, last.delivery)
             queue.start = last.delivery.seq + 1
 
     def acknowledge(self) -> None:

@@ -245,8 +245,8 @@ def _hands_partitions_over_with_the_consumer_of_all() -> Patch:
 
 def _acknowledges_for_all_what_one_partition_has_handled() -> Patch:
     def acknowledgeable(reader: CommonReader) -> Delivery | None:
-        handled, reader._handled = reader._handled, []
-        return max(handled)[-1] if handled else None
+        handled, reader._handled = reader._handled, {}
+        return max(handled.values(), key=lambda one: one.seq, default=None)
 
     return CommonReader, "acknowledgeable", acknowledgeable
 

@@ -3,8 +3,6 @@ handled is acknowledged."""
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 
@@ -13,6 +11,7 @@ from penstock.broker.names import HISTORY_START
 from penstock.broker.nats.pull import Delivery
 
 _PARTITION_AT = len(HISTORY_START)
+_PASSED_OVER = -1
 
 
 class CommonReader:
@@ -28,8 +27,9 @@ class CommonReader:
         self.consumer, self._take = consumer, take
         self._queues = {str(queue.number): queue for queue in queues}
         self._given_up: list[int] = []  # where those partitions are
-        self._handled: list[tuple[int, int, Delivery]] = []
-        self._numbers = itertools.count()
+        self._handled: dict[
+            int, Delivery
+        ] = {}  # by partition the last one that is not acknowledged, or was passed over
         self.pulling = AsyncExitStack()
 
     @property
@@ -44,14 +44,14 @@ class CommonReader:
         queue = self._queues.get(subject[_PARTITION_AT : subject.index(".", _PARTITION_AT)])
         if queue is None:
             return
-        if delivery.seq < queue.start:
-            self.handled(delivery)
-        else:
+        if delivery.seq >= queue.start:
             self._take(queue, delivery)
+        elif (last := self._handled.get(_PASSED_OVER)) is None or delivery.seq > last.seq:
+            self._handled[_PASSED_OVER] = delivery
 
-    def handled(self, delivery: Delivery) -> None:
+    def handled(self, queue: PartitionQueue, delivery: Delivery) -> None:
         """Note that a partition's events up to this one are handled."""
-        heapq.heappush(self._handled, (delivery.seq, next(self._numbers), delivery))
+        self._handled[queue.number] = delivery
 
     def begin(self, takeover_seq: int) -> int:
         """Start anew: as PartitionQueue.begin, for all queues. Returns the sequence before which everything of all
@@ -67,10 +67,9 @@ class CommonReader:
         if self._given_up:
             return None
         first = min((queue.events[0].delivery.seq for queue in self._queues.values() if queue.events), default=None)
-        last = None
-        while self._handled and (first is None or self._handled[0][0] < first):
-            last = heapq.heappop(self._handled)[-1]
-        return last
+        before = [one for one in self._handled.values() if first is None or one.seq < first]
+        self._handled = {number: one for number, one in self._handled.items() if one not in before}
+        return max(before, key=lambda one: one.seq, default=None)
 
     async def give_up(self, queue: PartitionQueue) -> None:
         """Take no more events of this partition, and end with the last one."""
