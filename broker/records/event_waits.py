@@ -79,8 +79,21 @@ class WaitRecords:
 
     def send(self, record: WaitRecord) -> asyncio.Future[bytes]:
         """Write a record without waiting. A repeat changes nothing, nor does one that comes after its removal."""
-        sent = self._bucket.send(record.key, msgspec.json.encode(record), expect=0)
-        return asyncio.get_running_loop().create_task(_unless_known(sent), name="event_wait_written")
+        written: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def answered(answer: asyncio.Future[bytes]) -> None:
+            error = None if answer.cancelled() else answer.exception()
+            if written.done():
+                return
+            if answer.cancelled():
+                written.cancel()
+            elif error is None or isinstance(error, Conflict):  # a conflict: it is there, or was removed
+                written.set_result(b"")
+            else:
+                written.set_exception(error)
+
+        self._bucket.send(record.key, msgspec.json.encode(record), expect=0).add_done_callback(answered)
+        return written
 
     def remove(self, key: str) -> asyncio.Future[bytes]:
         """Remove a record without waiting, whether it is there or not."""
@@ -101,13 +114,6 @@ class WaitRecords:
     async def remove_checkpoint(self, number: int) -> None:
         """Remove the checkpoint of a partition, whether there is one or not. Raises Unavailable."""
         await self.remove(record_keys.wait_checkpoint_key(number))
-
-
-async def _unless_known(sent: asyncio.Future[bytes]) -> bytes:
-    try:
-        return await sent
-    except Conflict:
-        return b""
 
 
 def _read(written: bytes) -> WaitCheckpoint | None:

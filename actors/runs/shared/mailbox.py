@@ -8,16 +8,13 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from penstock.actors.runs.shared.revisions import Revisions
 from penstock.broker.nats.pull import Delivery, Pull
 from penstock.config.limits import MIB
 from penstock.engine.run.events import Event
 from penstock.telemetry.meters import Histogram
-
-if TYPE_CHECKING:
-    from penstock.actors.runs.shared.common_reader import CommonReader
 
 BACKLOG_EVENTS_MAX = 5000  # beyond it the broker keeps the rest
 BACKLOG_BYTES_MAX = 64 * MIB
@@ -63,6 +60,14 @@ class Backlog:
             delivery.subject, event.event = "", None
 
 
+class SharedReader(Protocol):
+    """Reads several partitions by one consumer: see common_reader.py."""
+
+    def handled(self, queue: PartitionQueue, delivery: Delivery) -> None: ...
+
+    async def give_up(self, queue: PartitionQueue) -> None: ...
+
+
 class PartitionQueue:
     """One partition's pending events in the order of the log, until they are acknowledged. Owned by the shard.
 
@@ -100,7 +105,7 @@ class PartitionQueue:
         self.owned = True
         self.pulling = AsyncExitStack()
         self.pull: Pull | None = None
-        self.reader: CommonReader | None = None
+        self.reader: SharedReader | None = None
 
     async def close(self) -> None:
         """Take no more events."""
