@@ -64,13 +64,13 @@ def parents_hear_the_true_end(evidence: Evidence) -> Iterator[Violation]:
 
 
 def detached_children_go_on(evidence: Evidence) -> Iterator[Violation]:
-    """Nobody waits for a detached child: it is not cancelled once its parent's step has completed."""
+    """Nobody waits for a detached child: it is not cancelled once its parent's step has completed, unless by hand."""
     for run_id, history in evidence.histories.items():
         above = evidence.histories.get((history.account.origin("parent") or {}).get("run_id", ""))
         if above is None or not history.account.origin("parent").get("detached"):
             continue
         step, _ = above.account.found(history.account.origin("parent")["step_id"])
-        if step.status == "completed" and history.account.status == "cancelled":
+        if step.status == "completed" and not step.overridden and history.account.status == "cancelled":
             yield Violation("children", "it was started to go on alone, and is cancelled", run_id)
 
 

@@ -17,6 +17,7 @@ from penstock.broker.archive.archived_runs import ArchivedRun, decode_archived, 
 from penstock.broker.nats.direct import Stored
 from penstock.broker.records.imports import mark_in
 from penstock.broker.store import Store
+from penstock.config.process.background import all_of
 from penstock.engine.run.events import Malformed, Record, decode
 from penstock.engine.run.kinds.sub_workflow import ChildPlan
 from penstock.engine.run.state import Run, to_snapshot
@@ -262,29 +263,30 @@ class Gathering:
 
     async def _snapshots(self, folds: dict[str, bytes], restored: bool) -> dict[str, bytes]:
         """As soon as they are what the log says; as they are, when that takes too long."""
-        found: dict[str, bytes] = {}
-        try:
-            async with asyncio.timeout(SNAPSHOT_S_MAX):
-                while True:
-                    found = {entry.key: entry.value for entry in await self._store.runs.all()}
-                    await self._read_archive()
-                    found |= await self._carried(folds.keys())
-                    if found.items() <= folds.items() and (restored or len(found) == len(folds)):
-                        return found
-                    await asyncio.sleep(LOOK_S)
-        except TimeoutError:
-            return found
+        late = asyncio.get_running_loop().time() + SNAPSHOT_S_MAX
+        while True:
+            found = {entry.key: entry.value for entry in await self._store.runs.all()}
+            await self._read_archive()
+            found |= await self._carried(folds.keys())
+            is_all = found.items() <= folds.items() and (restored or len(found) == len(folds))
+            if is_all or asyncio.get_running_loop().time() > late:
+                return found
+            await asyncio.sleep(LOOK_S)
 
     async def _carried(self, run_ids: Iterable[str]) -> dict[str, bytes]:
         """The states of those runs that the event of their end carries, or that are archived."""
-        found = dict[str, bytes]()
-        for run_id in run_ids:
-            last = await self._store.history.last(run_id)
-            if run_id in self._archived and (last is None or last.seq <= self._archived[run_id].last_seq):
-                found[run_id] = self._state(self._archived[run_id])
-            elif last is not None and names.owner_state(last.headers) is not None:
-                run = (await load(self._store, run_id)).run
-                found[run_id] = b"" if run is None else to_snapshot(run)
+        found, gate = dict[str, bytes](), asyncio.Semaphore(READS_AT_ONCE)
+
+        async def one(run_id: str) -> None:
+            async with gate:
+                last = await self._store.history.last(run_id)
+                if run_id in self._archived and (last is None or last.seq <= self._archived[run_id].last_seq):
+                    found[run_id] = self._state(self._archived[run_id])
+                elif last is not None and names.owner_state(last.headers) is not None:
+                    run = (await load(self._store, run_id)).run
+                    found[run_id] = b"" if run is None else to_snapshot(run)
+
+        await all_of(map(one, run_ids))
         return found
 
     def _state(self, archived: ArchivedRun) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 from chaos_parts.evidence import Evidence, History, Sent
 from chaos_parts.kind_workflows import ANSWER, CALLED, CHILD, FETCHED, MAPPED, MOURNER, PARENT, RESCUED
-from chaos_parts.ledger import Batch, CallAnswer, Ledger, Requested, SentEvent, Start
+from chaos_parts.ledger import Batch, ByHand, CallAnswer, Ledger, Requested, SentEvent, Start
 from chaos_parts.step_account import Seen
 from chaos_parts.workflows import BRIEF
 
@@ -126,6 +126,26 @@ def detached_child_is_cancelled() -> Evidence:
     begins = event("workflow.started", payload={"input": MADE, "parent": parent})
     top = [started(key="k"), *step("a", MADE), facts("aside", child_run_id=OTHER)]
     return together([(RUN, top), (OTHER, [begins, event("workflow.cancelled")])], {RUN: PARENT, OTHER: CHILD})
+
+
+def good_detached_child_of_a_step_by_hand() -> Evidence:
+    """The step was completed by hand before it was said that the child is started: the child is cancelled with it."""
+    parent = {"run_id": RUN, "step_id": "aside", "detached": True}
+    begins = event("workflow.started", payload={"input": MADE, "parent": parent})
+    top = [started(key="k"), *step("a", MADE), event("step.overridden", "aside", {"output": 7})]
+    late = [facts("aside", child_run_id=ASIDE), facts("child", child_run_id=OTHER)]
+    childs = event("workflow.started", payload={"input": CHILDS, "parent": {"run_id": RUN, "step_id": "child"}})
+    told = event("child.ended", "child", {"run_id": OTHER, "status": "completed"})
+    order = [
+        (RUN, top),
+        (ASIDE, [begins, event("workflow.cancelled")]),
+        (RUN, late),
+        (OTHER, [childs, *step("x"), *step("y"), COMPLETED]),
+        (RUN, [told, *step("after"), COMPLETED]),
+    ]
+    found = together(order, {RUN: PARENT, OTHER: CHILD, ASIDE: CHILD})
+    found.ledger.by_hand.append(ByHand(RUN, "aside", 7, True))
+    return found
 
 
 def child_not_listed() -> Evidence:
@@ -297,6 +317,7 @@ def two_lists_for_a_key() -> Evidence:
 
 GOOD: tuple[Callable[[], Evidence], ...] = (
     family,
+    good_detached_child_of_a_step_by_hand,
     good_failure,
     good_event,
     good_call,
