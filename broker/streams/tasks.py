@@ -256,7 +256,7 @@ class Tasks:
         """The name of another consumer for the type when its own was refused: an existing one by anyone, or a former
         version's.
 
-        If that version gave the name to another type, a spare one is created. Raises Conflict.
+        If that version gave the name to another type, a spare one is created. Raises Conflict, Unavailable.
         """
         name, wanted = names.task_consumer(task, group), names.task_filter(task, group)
         serves = await self._serves(name)
@@ -275,10 +275,10 @@ class Tasks:
         return spare
 
     async def _serves(self, consumer: str) -> str | None:
-        """The filter of this consumer; None: it does not exist, or the filter is unknown."""
+        """The filter of this consumer; None: it does not exist. Raises Unavailable."""
         try:
             found = await self._broker.api(f"CONSUMER.INFO.{names.TASKS}.{consumer}")
-        except PenstockError:
+        except ApiError:
             return None
         return str(found["config"].get("filter_subject", ">"))
 

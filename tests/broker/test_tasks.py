@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -16,7 +17,7 @@ from penstock.broker.store import Store
 from penstock.broker.streams.tasks import covers
 from penstock.broker.worker_messages import TaskPayload, decode
 from penstock.config.limits import ACK_WAIT_S
-from penstock.engine.errors import Conflict
+from penstock.engine.errors import Conflict, Unavailable
 from penstock.engine.run.commands import DispatchTask
 from tests.support.waiting import until_true
 
@@ -149,6 +150,23 @@ async def test_a_durable_with_another_filter_is_a_conflict_that_names_both(store
     with pytest.raises(Conflict, match=rf"serves task\.{task}\.only-this-run, not task\.{task}\.\*"):
         async with consuming(store, task):
             raise AssertionError("a consumer of something else was used")
+
+
+async def test_a_broker_that_goes_while_it_is_asked_for_a_durable_is_unavailable(
+    store: Store, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await consumer(store, task, f"task.{task}.>")
+    ask = store.broker.api
+
+    async def goes(verb: str, *given: Any, **more: Any) -> dict[str, Any]:
+        if verb.startswith("CONSUMER.INFO."):
+            raise Unavailable("broker: not connected")
+        return await ask(verb, *given, **more)
+
+    monkeypatch.setattr(store.broker, "api", goes)
+    with pytest.raises(Unavailable, match="not connected"):
+        async with consuming(store, task):
+            raise AssertionError("nobody knows whether the consumer is the right one")
 
 
 async def test_a_type_whose_tasks_another_consumer_takes_is_refused(store: Store, task: str) -> None:
