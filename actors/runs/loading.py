@@ -65,6 +65,7 @@ class LoadedRun(Struct, frozen=True):
     it. `removed` is the sequence of the event that removed the run, which is None then; 0: none did. `mark`: there is
     no run, and the id is that of an imported one (imports/reading.py reads it). `archived` is the message of the
     archive that has the run: to go on, it must be brought back; 0: all that is not in the history is led to by it.
+    `carried`: the state is that of the end, which carries it. A snapshot is older then.
     """
 
     run: Run | None
@@ -77,6 +78,7 @@ class LoadedRun(Struct, frozen=True):
     mark: ImportMark | None = None
     archived: int = 0
     beyond_bytes: int = 0
+    carried: bool = False
 
 
 class Owner(NamedTuple):
@@ -106,7 +108,8 @@ async def load(
     """
     entry, last = newest or await _newest(store, run_id, snapshot, current)
     if last is not None and (ended := await at_end(store, last)) is not None:
-        return LoadedRun(ended, entry.revision if entry else 0, workflow=await _whole(store, ended), last_seq=last.seq)
+        revision, workflow = entry.revision if entry else 0, await _whole(store, ended)
+        return LoadedRun(ended, revision, workflow=workflow, last_seq=last.seq, carried=True)
     run = _decoded(entry)
     if entry is not None and run is not None and (run.status in FINAL or entry.revision in current):
         return LoadedRun(run, entry.revision, workflow=await _whole(store, run))

@@ -199,7 +199,7 @@ class RunActor:
             self._removed = self.run.seq
             await self._without_run(events)
             return
-        if self.run is not None and self.run is not before:
+        if self.run is not None and (self.run is not before or self._is_behind_end(self.run, events)):
             self._changed(self.run, events)
         reached("shard.advanced")
         if commands:
@@ -216,6 +216,12 @@ class RunActor:
         deps.backlog.remove(events)
         self._unsaved += events
         await self._settle()
+
+    def _is_behind_end(self, run: Run, events: list[PendingEvent]) -> bool:
+        """Whether these events, which change nothing, have come behind an end that carries the state: it is not the
+        last event any more by which readers and pruning know that all is done, so the run needs a snapshot."""
+        is_later = bool(events) and events[-1].delivery.seq > run.seq
+        return is_later and run.ended and self._state is SAVED and not self._current
 
     def _changed(self, run: Run, events: list[PendingEvent]) -> None:
         """Note how the state, which these events have changed, stands to its snapshot now."""
@@ -403,7 +409,7 @@ class RunActor:
             raise Unavailable("the log was read before it had all that this run was advanced by")
         self.run, self._workflow, self._revision = loaded.run, loaded.workflow, loaded.revision
         self._ahead, self._ahead_bytes = loaded.beyond, loaded.beyond_bytes
-        self._current = loaded.revision > 0 and not loaded.beyond
+        self._current = loaded.revision > 0 and not loaded.beyond and not loaded.carried
         if not loaded.beyond or self.run is None:
             self._state = SAVED
         elif self._state is not RELOAD_DUE:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
-from penstock.actors.runs import run_actor
+from penstock.actors.runs import effects, run_actor
 from penstock.actors.runs.end_state import OwnEnd, complete
 from penstock.actors.runs.loading import LoadedRun, Owner, load, load_at
 from penstock.actors.runs.shard import Shard
@@ -25,6 +25,7 @@ from penstock.broker.nats.headers import into_empty
 from penstock.broker.nats.pull import Delivery
 from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.history import History
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.limits import SCHEDULE_AHEAD_MIN_S
 from penstock.config.settings import BrokerSettings
@@ -33,6 +34,7 @@ from penstock.engine.run.advance import fold
 from penstock.engine.run.event_payloads import Completed, SignalRef
 from penstock.engine.run.events import SignalReceived, StepCompleted, StepStarted, WorkflowCompleted
 from penstock.engine.run.state import Run, RunStatus, StepStatus, from_snapshot, to_snapshot
+from penstock.engine.run.workflow import Workflow
 from penstock.engine.times import rfc3339
 from tests.support.waiting import until, until_true
 from tests.support.world import Echo, chain, echo, ended, register, start
@@ -159,6 +161,28 @@ async def test_a_late_event_finds_the_run_as_its_end_left_it(store: Store, shard
     saved = await snapshot_where(store, run.run_id, lambda found: found.ended)
     assert run == saved == (await load(store, run.run_id)).run
     assert 1 == sum(b'"workflow.completed"' in one.data for one in await store.history.read(run.run_id))
+
+
+async def test_a_run_whose_end_is_not_its_last_event_has_a_snapshot(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event is stored behind the end, and delivered before the turn is over that has stored the end."""
+
+    async def complete_late(history: History, workflow: Workflow, run: Run, event: WorkflowCompleted) -> OwnEnd | None:
+        found = await complete(history, workflow, run, event)
+        late = StepCompleted(run_id=run.run_id, step_id="s0")
+        seq = await store.history.append(late, message_id=f"{run.run_id}.again")
+        actor = shard.actors[run.run_id]
+        await until_true(lambda: actor._pending[-1].delivery.seq == seq)
+        return found
+
+    monkeypatch.setattr(effects, "complete", complete_late)
+    async with echo(store, "behind.echo"):
+        run = await ended(store, await start(store, chain("behind", 1)))
+    saved = await snapshot_where(store, run.run_id, lambda found: found.ended)
+    assert run == saved
+    [*_, end, _] = await store.history.read(run.run_id)
+    assert owner_state(end.headers) is not None
 
 
 async def test_five_hundred_runs_started_together_all_complete_once(store: Store, shard: Shard) -> None:
