@@ -94,6 +94,7 @@ def lawful(workflow: Workflow, before: Run | None, record: Record) -> tuple[Run 
     workflow = expanded(workflow, run)
     _check_run_move(before, run)
     _check_run_pause(before, run, record, commands)
+    _check_failing(before, run, commands)
     if not isinstance(record.event, StepTakenOver):  # which brings what another run has come to
         _check_steps(workflow, before, run)
     _check_commands(workflow, run, commands)
@@ -103,6 +104,20 @@ def lawful(workflow: Workflow, before: Run | None, record: Record) -> tuple[Run 
     _check_child(before, run, record)
     _check_number(before, record)
     return run, commands
+
+
+def _check_failing(before: Run | None, run: Run, commands: list[Command]) -> None:
+    """No step begins any more in a run that is going to fail."""
+    if before is None or not (before.failing and run.failing):
+        return
+    for one in commands:
+        if isinstance(one, BEGINS):
+            step = before.find(one.step_id)
+            assert step is not None
+            assert step.status is not StepStatus.PENDING, "a run that is failing begins a step"
+    for step_id, step in before.steps.items():
+        if step.status is StepStatus.PENDING:
+            assert run.steps[step_id].status not in STEP_OUT, "a run that is failing begins a step"
 
 
 def _check_cancelled(run: Run | None, commands: list[Command]) -> None:

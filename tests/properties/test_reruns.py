@@ -10,13 +10,15 @@ from msgspec import UNSET, Raw
 
 from penstock.actors.runs.commands.takeovers import DONE_ELEMENTS, Ended, _event, _taken, _taken_element
 from penstock.engine.run.advance import advance, fold
-from penstock.engine.run.commands import Command, TakeOver
+from penstock.engine.run.commands import Command, CompleteRun, TakeOver
+from penstock.engine.run.control.pausing import BEGINS
 from penstock.engine.run.control.rerunning import taken
-from penstock.engine.run.event_payloads import Fragment, Started, TakenStep, Taking
-from penstock.engine.run.events import Event, PlannerExpanded, Record, WorkflowStarted
+from penstock.engine.run.event_payloads import Fragment, Started, TakenStep, Taking, TimerRef
+from penstock.engine.run.events import Event, PlannerExpanded, Record, TimerFired, WorkflowStarted
 from penstock.engine.run.execution.inputs import output_of
 from penstock.engine.run.items import Items, ItemStatus
-from penstock.engine.run.state import ITEM_STEP, Run, StepStatus, from_snapshot, to_snapshot
+from penstock.engine.run.state import ITEM_STEP, STEP_OUT, Run, StepStatus, from_snapshot, to_snapshot
+from penstock.engine.run.timers import workflow_timer_name
 from penstock.testing.memory.payloads import whole
 from tests.properties.definitions import definitions
 from tests.properties.laws import executions
@@ -121,6 +123,39 @@ def test_a_rerun_takes_over_what_was_done_and_carries_out_the_rest(
     assert fold(again.workflow, None, again.log) == run == from_snapshot(to_snapshot(run))
     begun = {execution[0] for execution in executions(again.all_ordered())}
     assert begun.isdisjoint(again.takes.done), "what was taken over is not carried out again"
+
+
+@given(definitions().map(lambda found: {**found, "timeout": "1h"}), STORY, PICK, PICK)
+@settings(
+    max_examples=EXAMPLES or 60,
+    derandomize=not EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
+def test_a_rerun_whose_time_is_over_while_it_takes_over_begins_nothing(
+    definition: dict[str, object],
+    story: list[tuple[str, int, str, bool, bool]],
+    pick: int,
+    cut: int,
+) -> None:
+    first = _ended(definition, story)
+    assume(first.known().compensation is None)
+    again = Rerun(first, some(list(first.whole().steps), pick))
+    again.begin_again()
+    events = list(again.take_over())
+    assume(events)
+    at = cut % len(events)
+    for event in events[:at]:
+        again.tell(event)
+    assert again.known().taking is not None
+    timer = TimerRef(workflow_timer_name(again.known()))
+    again.append(TimerFired(run_id=RUN_ID, timestamp=again.stamp(), payload=timer))  # workflow.failed is on its way
+    assume(again.known().compensation is None)
+    assert again.known().failing
+    ordered = [command for event in events[at:] for command in again.append(event)]
+    assert [] == [one for one in ordered if isinstance(one, (*BEGINS, CompleteRun))]
+    out = {step_id for step_id, step in again.known().steps.items() if step.status in STEP_OUT}
+    assert out <= set(again.takes.parts)
 
 
 def _check_taken(first: World, again: Rerun) -> None:

@@ -51,7 +51,10 @@ def taken_over(workflow: Workflow, run: Run, record: Record, event: StepTakenOve
 
 
 def begin_steps(workflow: Workflow, run: Run, record: Record) -> Advance:
-    """Order the steps whose dependencies were taken over, and those that have none."""
+    """Order the steps whose dependencies were taken over, and those that have none; nothing if the run's time is over
+    meanwhile."""
+    if run.failing:
+        return run, []
     workflow = expanded(workflow, run)
     if all_done(workflow, run):
         return run, [complete_run(workflow, run, record)]
