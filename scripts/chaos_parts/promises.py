@@ -109,7 +109,7 @@ def no_start_too_early(evidence: Evidence) -> Iterator[Violation]:
 def unscheduled_never_start(evidence: Evidence) -> Iterator[Violation]:
     for run_id in evidence.ledger.unscheduled:
         history = evidence.histories.get(run_id)
-        if history and (history.count("workflow.started") or history.account.status != "cancelled"):
+        if history and (history.account.started is not None or history.account.status != "cancelled"):
             yield Violation(
                 "unscheduled", "it was taken back before its start, and has started or is not cancelled", run_id
             )

@@ -98,6 +98,14 @@ GOOD: Mapping[str, Evidence] = {
     "a cancellation before the end": evidence(
         BRIEF, started(key="k"), CANCELLED, *step("a"), COMPLETED, ledger=keyed(cancelled={RUN})
     ),
+    "a start that was due while the run was paused, and taken back then": evidence(
+        BRIEF,
+        event("workflow.scheduled", payload={"input": {"key": "k"}}),
+        event("workflow.paused"),
+        started(key="k"),
+        CANCELLED,
+        ledger=keyed(unscheduled={RUN}),
+    ),
     "a webhook": evidence(
         BRIEF,
         event(

@@ -102,6 +102,11 @@ def _goes_on_with_what_was_packed_before() -> Patch:
     return PackedActors, "add", late
 
 
+def _takes_an_end_for_the_last_event() -> Patch:
+    """Also where something has come behind it."""
+    return RunActor, "_is_behind_end", lambda actor, run, events: False
+
+
 MUTANTS: dict[str, Callable[[], Patch]] = {
     mutant.__name__.removeprefix("_"): mutant
     for mutant in (
@@ -116,5 +121,6 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _gives_runs_that_follow_a_failure_no_labels,
         _keeps_what_it_has_packed_of_partitions_that_it_gives_up,
         _goes_on_with_what_was_packed_before,
+        _takes_an_end_for_the_last_event,
     )
 }
