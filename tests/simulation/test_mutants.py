@@ -202,6 +202,18 @@ STORIES = {
     "removes_whatever_has_happened_since": Plan(
         1, (DOOMED,), 0.1, 0.2, 6.0, (Move(0.2, "start"), Move(8.0, "prune"), Move(8.05, "replay", 1))
     ),
+    "takes_an_end_for_the_last_event": Plan(
+        6910,
+        (246,),
+        0.004,
+        1.0,
+        2.0,
+        (
+            Move(1.143, "stall_answer", 214, 7.14, "schedule"),
+            Move(7.071, "start", 449, 0.622),
+            Move(14.979, "cancel many", 927, 0.064, "event"),
+        ),
+    ),
     "leaves_no_mark_where_a_snapshot_was": Plan(
         431,
         (268,),
