@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 from penstock.config.limits import PARTITIONS
 
@@ -77,6 +78,7 @@ REFUSALS_SUBJECT = "audit.refused"
 NO_SUBJECT = "=none"  # in no stream
 ALL = ">"  # whatever a stream has: the broker reads on without a look at its index of subjects
 HISTORY_START = "history."
+_ALL = "all"
 
 
 def history_subject(run_id: str) -> str:
@@ -122,8 +124,14 @@ def partition(run_id: str) -> int:
     return h % PARTITIONS
 
 
-def partition_filter(number: int) -> str:
-    return f"history.{number}.*"
+def partition_filter(number: int | None) -> str:
+    """The events of a partition; None: of all."""
+    return f"history.{'*' if number is None else number}.*"
+
+
+def partition_in(stored: str) -> int:
+    """The partition in the subject of a stored event."""
+    return int(stored.split(".")[1])
 
 
 def engine_consumer(number: int, epoch: int | None = None) -> str:
@@ -132,13 +140,27 @@ def engine_consumer(number: int, epoch: int | None = None) -> str:
     return f"engine-{number}" if epoch is None else f"engine-{number}-{epoch}"
 
 
-def engine_consumer_parts(consumer: str) -> tuple[int, int]:
-    """Partition and epoch of such a consumer (epoch -1: from a version without claims); partition -1 for any other
-    consumer."""
+def common_consumer(epoch: int) -> str:
+    """The durable consumer of all partitions since `epoch`."""
+    return f"engine-{_ALL}-{epoch}"
+
+
+class EngineConsumer(NamedTuple):
+    """What the name of an engine's consumer says. `partition` None: all of them. `epoch` -1: from a version without
+    claims."""
+
+    epoch: int
+    partition: int | None
+
+
+def engine_consumer_in(consumer: str) -> EngineConsumer | None:
+    """What this name says; None: it is not an engine's consumer."""
     kind, *parts = consumer.split("-")
-    if kind != "engine" or not 1 <= len(parts) <= 2 or not all(part.isdigit() for part in parts):
-        return -1, -1
-    return int(parts[0]), int(parts[1]) if len(parts) == 2 else -1
+    if kind != "engine" or not 1 <= len(parts) <= 2 or not all(part.isdigit() for part in parts[1:]):
+        return None
+    if parts[0] == _ALL and len(parts) == 2:
+        return EngineConsumer(int(parts[1]), None)
+    return EngineConsumer(int(parts[1]) if len(parts) == 2 else -1, int(parts[0])) if parts[0].isdigit() else None
 
 
 def schedule_subject(run_id: str, timer: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from penstock.broker import names
 from penstock.broker.records.owners import View
 from penstock.broker.store import Store
-from penstock.broker.streams.consumers import ConsumerProgress
 from penstock.config.limits import ACK_HELD_BACK_S, SILENCE_S, SNAPSHOT_AFTER_S
 from penstock.engine.waiting.facts import EngineProgress
 
@@ -23,7 +22,10 @@ async def engine_progress(store: Store, run_id: str, last_seq: int, now: float) 
     if claimed is None or not is_owned(view, partition, now):
         return EngineProgress(partition, owned=False)
     progress = await store.consumers.progress(claimed.claim.consumer)
-    return EngineProgress(partition) if progress is None else await _lag(store, partition, progress, last_seq, now)
+    if progress is None:
+        return EngineProgress(partition)
+    handled_before = max(progress.floor + 1, view.handled_before(partition, claimed.claim.log))
+    return await _lag(store, partition, progress.delivered, handled_before, last_seq, now)
 
 
 def is_owned(view: View, partition: int, now: float) -> bool:
@@ -34,15 +36,19 @@ def is_owned(view: View, partition: int, now: float) -> bool:
     return now - view.renewed_at.get(claimed.claim.owner, now) < SILENCE_S
 
 
-async def _lag(store: Store, partition: int, progress: ConsumerProgress, last_seq: int, now: float) -> EngineProgress:
-    """What lies before the run's last event, if that has waited for long."""
-    if last_seq > progress.delivered:
-        first, events, bound_s = progress.delivered + 1, progress.pending, UNDELIVERED_S
-    elif last_seq > progress.floor:
-        first, events, bound_s = progress.floor + 1, progress.pending + progress.in_hand, UNHANDLED_S
+async def _lag(
+    store: Store, partition: int, delivered: int, handled_before: int, last_seq: int, now: float
+) -> EngineProgress:
+    """What lies before the run's last event, if that has waited for long. The consumer may be that of all partitions,
+    so the partition's own events are counted."""
+    if last_seq > delivered:
+        first, bound_s = delivered + 1, UNDELIVERED_S
+    elif last_seq >= handled_before:
+        first, bound_s = handled_before, UNHANDLED_S
     else:
         return EngineProgress(partition)
     event = await store.history.first_in(partition, first)
     if event is None or now - event.at < bound_s:
         return EngineProgress(partition)
-    return EngineProgress(partition, events=max(1, events), seconds=now - event.at)
+    events = max(1, await store.history.count_in(partition, first))
+    return EngineProgress(partition, events=events, seconds=now - event.at)

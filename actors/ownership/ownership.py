@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager, suppress
 
 import orjson
 
+from penstock.actors.ownership.claims import Claims
 from penstock.actors.ownership.membership import Membership
 from penstock.actors.ownership.moves import Mine, Moves, plan, willing_places
 from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.shared.lease import ShardLease, now
-from penstock.broker import names
-from penstock.broker.records.owners import Claim, Claimed, Handled, Member, View
+from penstock.broker.records.owners import Handled, Member, View
 from penstock.broker.store import Store
 from penstock.config.limits import LEASE_RENEW_S, PARTITIONS
 from penstock.config.logging import get_logger
@@ -28,9 +28,9 @@ from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
 
 SIBLINGS_S_MAX = 0.6  # to wait for the other shards of the same start; then partitions are taken without them
-CONSUMER_SILENT_S = 15.0  # a cluster's election takes up to 10
 NOTED_EVERY_S = 2.0  # how far the partitions are, for after a restart of the broker
 SETTLE_S = 0.25  # no shard comes or goes for so long before partitions move between living shards
+CALM_S = 5.0  # and for so long before a shard that has all of them makes a common consumer
 
 log = get_logger()
 
@@ -40,8 +40,7 @@ class Ownership:
 
     def __init__(self, store: Store, shard: Shard, members: Membership) -> None:
         self._store, self._shard, self._members = store, shard, members
-        self._mine: dict[int, Claimed] = {}
-        self._log = ""
+        self._claims = Claims(store, members)
         self._notified = asyncio.Event()
         self._places: frozenset[str] = frozenset()
         self._changed_at = 0.0
@@ -51,7 +50,6 @@ class Ownership:
 
     async def start(self, siblings: int) -> None:
         """Take the free partitions, once the `siblings` of the same start are listed, too. Raises Unavailable."""
-        self._log = (await self._store.history.tip()).created
         await self._store.owners.on_change(self._notified)
         with suppress(TimeoutError):
             async with asyncio.timeout(SIBLINGS_S_MAX):
@@ -79,7 +77,7 @@ class Ownership:
             await self._members.withdraw()
             reached("handover.withdrawn")
             await self._store.owners.announce_change()
-            await self._do_all([self._hand_over(number) for number in self._mine])
+            await self._do_all([self._hand_over(number) for number in self._claims.mine])
             await self._members.leave()
             reached("member.left")
             await self._store.owners.announce_change()
@@ -94,13 +92,16 @@ class Ownership:
         """Do the moves that are due now. Raises Unavailable: what was not done is planned again by the next check."""
         view = await self._current_view()
         self._note_places(willing_places(view, self._members.me))
-        self._learn_claims(view)
+        self._claims.learn(view, self._shard.partitions)
         moves = plan(view, self._what_is_mine())
         if moves.postponed:
-            asyncio.get_running_loop().call_later(self._settled_in_s(), self._notified.set)
-        if any(number not in view.claims for number in moves.take):
-            await self._assume_claims(view)
-        self._leaves_consumers = self._leaves_consumers or bool(moves.take or moves.replace_consumer)
+            asyncio.get_running_loop().call_later(self._unchanged_until(SETTLE_S), self._notified.set)
+        taken = range(PARTITIONS) if moves.unite else moves.take
+        if taken:
+            await self._claims.look()
+        if any(number not in view.claims for number in taken):
+            await self._claims.assume(view)
+        self._leaves_consumers = self._leaves_consumers or bool(taken or moves.replace_consumer or moves.part)
         await self._carry_out(moves, view)
         await self._clean_up(moves)
 
@@ -113,17 +114,18 @@ class Ownership:
         return view
 
     def _what_is_mine(self) -> Mine:
-        unresponsive = [n for n, mine in self._mine.items() if self._is_unresponsive(mine.claim.consumer)]
-        settled = self._settled_in_s() <= 0
-        return Mine(self._members.me, self._mine, self._shard.partitions, unresponsive, settled)
+        claims = self._claims.mine
+        unresponsive = [n for n, mine in claims.items() if self._claims.is_unresponsive(mine.claim.consumer)]
+        settled, calm = (self._unchanged_until(span_s) <= 0 for span_s in (SETTLE_S, CALM_S))
+        return Mine(self._members.me, claims, self._shard.partitions, unresponsive, settled, calm)
 
     def _note_places(self, places: frozenset[str]) -> None:
         if places != self._places:
             self._places, self._changed_at = places, now()
 
-    def _settled_in_s(self) -> float:
-        """When shards that come and go will have settled, if no other one does; 0 or less: they have."""
-        return self._changed_at + SETTLE_S - now()
+    def _unchanged_until(self, span_s: float) -> float:
+        """In how many s no shard will have come or gone for this span, if no other one does; 0 or less: none has."""
+        return self._changed_at + span_s - now()
 
     async def _carry_out(self, moves: Moves, view: View) -> None:
         """Do all moves side by side."""
@@ -132,6 +134,8 @@ class Ownership:
                 *map(self._hand_over, moves.hand_over),
                 *(self._take(number, view) for number in moves.take),
                 *map(self._replace_consumer, moves.replace_consumer),
+                *map(self._part, moves.part),
+                *([self._unite(view)] if moves.unite else []),
             ]
         )
 
@@ -139,116 +143,81 @@ class Ownership:
         """Remove the consumers that these moves, or earlier ones, have replaced, and log what was moved. Consumers that
         nobody reads from cost the broker time at each event."""
         if self._leaves_consumers:
-            await self._store.consumers.remove_former({n: mine.claim.consumer for n, mine in self._mine.items()})
-            self._leaves_consumers = False
-        if moves.take or moves.hand_over:
+            self._leaves_consumers = await self._remove_former()
+        if moves.take or moves.hand_over or moves.unite or moves.part:
             log.info(
                 "partitions_moved",
                 shard=self._members.me.shard,
-                taken=len(moves.take),
+                taken=PARTITIONS if moves.unite else len(moves.take),
                 handed_over=len(moves.hand_over),
+                common_consumer=moves.unite,
             )
 
-    def _learn_claims(self, view: View) -> None:
-        """Add own claims whose write had no answer; end the lease if another shard has one of this shard's claims."""
-        me = self._members.me.id
-        for number, found in view.claims.items():
-            mine = self._mine.get(number)
-            if mine is not None and found.revision <= mine.revision:
-                continue
-            if found.claim.owner == me:
-                self._mine[number] = found
-            elif number not in self._shard.partitions:  # handed over by a write that was not answered
-                self._mine.pop(number, None)
-            else:
-                log.error("claim_lost", shard=self._members.me.shard, partition=number, owner=found.claim.owner)
-                self._members.lease.end()
-
-    async def _assume_claims(self, view: View) -> None:
-        """Add a claim to the view for each partition without one: its latest consumer knows what was handled."""
-        latest = await self._store.consumers.latest()
-        for number in range(PARTITIONS):
-            view.claims.setdefault(number, Claimed(Claim(consumer=latest.get(number, ""), log=self._log), 0))
+    async def _remove_former(self) -> bool:
+        """Remove consumers of former claims. Returns whether others have still claims to one: a common consumer stays
+        until its owner has parted with it. Raises Unavailable."""
+        former = await self._store.consumers.former({n: one.claim.consumer for n, one in self._claims.mine.items()})
+        claimed = {one.claim.consumer for one in (await self._store.owners.read()).claims.values()} if former else set()
+        for consumer in former:
+            if consumer not in claimed:
+                await self._store.consumers.remove(consumer)
+        return any(consumer in claimed for consumer in former)
 
     async def _take(self, number: int, view: View) -> None:
-        mine = self._mine.get(number)
-        fresh = False
+        mine, fresh = self._claims.mine.get(number), False
         if mine is None:
-            former = view.claims[number]
-            if former.claim.owner and await self._store.owners.find(former.claim.owner) is not None:
-                return  # the view is outdated: its owner is listed
-            handed_over = former.revision > 0 and not former.claim.owner and former.claim.log == self._log
-            handed_over = handed_over and await self._is_as_wanted(former.claim.consumer)
-            mine, fresh = await self._claim(number, view, handed_over), not handed_over
+            mine, fresh = await self._claims.take(number, view)
         await self._shard.own(number, mine.claim.consumer, mine.claim.start, fresh=fresh)
         reached("handover.owned")
 
-    async def _is_as_wanted(self, consumer: str) -> bool:
-        """Whether a consumer is in the broker's memory if it should be, or not there. Raises Unavailable."""
-        found = await self._store.consumers.progress(consumer) if self._store.consumers.in_memory else None
-        return found is None or found.in_memory
+    async def _unite(self, view: View) -> None:
+        """Go on with all partitions by one consumer. If a claim could not be written, it is not made, and the next
+        check plans again."""
+        consumer = self._claims.next_common_consumer(view)
+        for result in await each_of(self._take_by_common(number, view, consumer) for number in range(PARTITIONS)):
+            if result is not None:
+                raise result
+        reached("handover.all_claimed")
+        await self._shard.own_all(consumer, {number: mine.claim.start for number, mine in self._claims.mine.items()})
 
-    async def _claim(self, number: int, view: View, handed_over: bool) -> Claimed:
-        """Write this shard's claim. A partition that was not handed over gets a new consumer, see
-        broker/streams/consumers.py."""
-        me, former = self._members.me.id, view.claims[number]
-        if handed_over:
-            claim = Claim(me, former.claim.consumer, former.claim.start, self._log)
-        else:
-            consumer = former.claim.consumer
-            asked = bool(consumer) and not self._is_unresponsive(consumer)
-            handled = await self._store.consumers.floor(consumer) if asked else None
-            known = view.handled_before(number, self._log)
-            claim = Claim(me, _next_consumer(number, former), max(known, (handled or 0) + 1), self._log)
-        return await self._write(number, claim, former)
+    async def _take_by_common(self, number: int, view: View, consumer: str) -> None:
+        await self._claims.take_by_common(number, view, consumer, await self._shard.hand_over(number))
 
-    async def _write(self, number: int, claim: Claim, former: Claimed) -> Claimed:
-        self._members.lease.check()
-        mine = self._mine[number] = Claimed(claim, await self._store.owners.claim(number, claim, former.revision))
-        reached("handover.claimed")
-        return mine
+    async def _part(self, number: int) -> None:
+        """Go on with a partition by a consumer of its own, for not all are this shard's any more."""
+        await self._go_on(number, await self._shard.hand_over(number))
 
     async def _note_handled(self) -> None:
-        """Note how far each partition is, if its consumer would not survive a restart of the broker. Raises
-        Unavailable."""
-        if now() - self._noted_at < NOTED_EVERY_S or not self._store.consumers.in_memory:
+        """Note how far each partition is, if its consumer would not survive a restart of the broker, or does not know
+        it. Raises Unavailable."""
+        if now() - self._noted_at < NOTED_EVERY_S or not (self._store.consumers.in_memory or self._shard.reads_by_one):
             return
         self._noted_at = now()
         starts = {n: start for n, start in self._shard.handled_before.items() if start > self._noted.get(n, 1)}
         self._members.lease.check()
-        await self._store.owners.note_handled({n: Handled(start, self._log) for n, start in starts.items()})
+        await self._store.owners.note_handled({n: Handled(start, self._claims.log) for n, start in starts.items()})
         self._noted |= starts
-
-    def _is_unresponsive(self, consumer: str) -> bool:
-        """Whether the consumer has not answered for long, as when two nodes of a broker cluster die at once."""
-        return self._store.consumers.silent_s(consumer) > CONSUMER_SILENT_S
 
     async def _replace_consumer(self, number: int) -> None:
         """Continue with a new consumer behind what is handled, unless this one answers again.
 
         Raises Unavailable when the whole history is away.
         """
-        mine = self._mine[number]
+        consumer = self._claims.mine[number].claim.consumer
         await self._store.history.last_seq()
         with suppress(Unavailable):
-            await self._store.consumers.floor(mine.claim.consumer)
+            await self._store.consumers.floor(consumer)
             return
-        log.warning(
-            "consumer_unresponsive", shard=self._members.me.shard, partition=number, consumer=mine.claim.consumer
-        )
-        handled = await self._shard.give_up(number)
-        claim = Claim(mine.claim.owner, _next_consumer(number, mine), max(mine.claim.start, handled), mine.claim.log)
-        await self._write(number, claim, mine)
-        await self._shard.own(number, claim.consumer, claim.start, fresh=True)
+        log.warning("consumer_unresponsive", shard=self._members.me.shard, partition=number, consumer=consumer)
+        await self._go_on(number, await self._shard.give_up(number))
+
+    async def _go_on(self, number: int, handled_before: int) -> None:
+        """Read a partition of this shard by another consumer, behind what is handled."""
+        mine = await self._claims.replace(number, self._claims.next_consumer(number), handled_before)
+        await self._shard.own(number, mine.claim.consumer, mine.claim.start, fresh=True)
 
     async def _hand_over(self, number: int) -> None:
-        mine = self._mine[number]
-        first_unhandled = await self._shard.hand_over(number)
-        self._members.lease.check()
-        claim = Claim("", mine.claim.consumer, max(mine.claim.start, first_unhandled), mine.claim.log)
-        await self._store.owners.claim(number, claim, mine.revision)
-        reached("handover.released")
-        del self._mine[number]
+        await self._claims.release(number, await self._shard.hand_over(number))
         await self._store.owners.announce_change()
 
     async def _do_all(self, steps: Sequence[Coroutine[None, None, None]]) -> None:
@@ -260,13 +229,6 @@ class Ownership:
                 log_rate_limited(log, "partition_not_moved", shard=self._members.me.shard, error=str(result))
             elif result is not None:
                 raise result
-
-
-def _next_consumer(number: int, former: Claimed) -> str:
-    """A consumer name that was never used before, numbered after that of the former claim."""
-    return names.engine_consumer(
-        number, max(former.revision, names.engine_consumer_parts(former.claim.consumer)[1] + 1)
-    )
 
 
 @asynccontextmanager

@@ -1,15 +1,15 @@
 """A shard: it owns partitions of the history, and the actors of the runs in them.
 
-Continuous pull of each partition -> partition queue -> RunActor -> effects. Acknowledgements are held back for a while
-and then given for many events at once: the first unhandled event of a partition holds all later ones. After a restart,
-what was not acknowledged comes again, in order.
+Continuous pull of each partition, or of all by one consumer -> partition queue -> RunActor -> effects. Acknowledgements
+are held back for a while and then given for many events at once: the first unhandled event of a partition holds all
+later ones. After a restart, what was not acknowledged comes again, in order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
@@ -20,6 +20,7 @@ from penstock.actors.runs.limits.limit_owner import LimitOwner
 from penstock.actors.runs.packed_actors import PackedActors
 from penstock.actors.runs.run_actor import RunActor, RunDeps
 from penstock.actors.runs.shared.broker_clock import BrokerClock
+from penstock.actors.runs.shared.common_reader import CommonReader
 from penstock.actors.runs.shared.lease import LeaseLost, ShardLease
 from penstock.actors.runs.shared.mailbox import Backlog, PartitionQueue, PendingEvent, observe
 from penstock.actors.runs.shared.run_metrics import RunMetrics
@@ -43,7 +44,8 @@ from penstock.config.process.memory import give_back
 from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import PenstockError, Unavailable
 
-PULL_BATCH = 256
+PULL_BATCH = 256  # events of a partition
+COMMON_BATCH = 1024  # events of all of them
 LOADS_AT_ONCE = 64  # runs that are read from the store
 PASSIVATING_MAX = 10_000  # actors over the cap that are about to be saved and to leave
 LEFT_MANY = 1000  # actors that leave at once: the memory they leave is worth returning
@@ -85,6 +87,7 @@ class Shard:
             rest=self._rest,
         )
         self._queues: dict[int, PartitionQueue] = {}
+        self._reader: CommonReader | None = None
         self._swept_at = 0.0
         self._ticks = 0
         self._left_last = self._resting = 0
@@ -100,8 +103,7 @@ class Shard:
         meters.readings("penstock_partition_owner", lambda: {(str(number),): 1 for number in self.partitions})
 
     def take(self, queue: PartitionQueue, delivery: Delivery) -> None:
-        """Hand one event to its run's actor."""
-        delivery.read_place()
+        """Hand one event, whose place was read, to its run's actor."""
         run_id, received = delivery.subject[delivery.subject.rfind(".") + 1 :], time.monotonic()
         redelivered = delivery.deliveries > 1 or delivery.seq <= queue.takeover_seq
         if not redelivered:  # an old event has an old time
@@ -131,7 +133,7 @@ class Shard:
         """The number of events that may be asked for: none while the backlog is full, or too many runs are in
         memory."""
         full = self.backlog.full or len(self.actors) >= ACTORS_RESIDENT_MAX + PASSIVATING_MAX
-        return 0 if full else PULL_BATCH
+        return 0 if full else COMMON_BATCH
 
     @property
     def partitions(self) -> tuple[int, ...]:
@@ -140,15 +142,18 @@ class Shard:
 
     @property
     def handled_before(self) -> dict[int, int]:
-        """By partition the sequence before which everything is handled and acknowledged."""
+        """By partition the sequence before which everything is handled."""
         return {number: queue.start for number, queue in self._queues.items()}
+
+    @property
+    def reads_by_one(self) -> bool:
+        """Whether one consumer has the events of all partitions."""
+        return any(queue.reader is not None for queue in self._queues.values())
 
     async def own(self, number: int, consumer: str, start: int, *, fresh: bool) -> None:
         """Take the events of a partition from here on, by this consumer. A `fresh` one is created first: it delivers
         what was stored from the sequence `start` on. Raises Unavailable."""
-        queue = self._queues[number] = PartitionQueue(consumer, start)
-        self.waits.own(number)
-        self.limits.own(number)
+        queue = self._add(number, consumer, start)
         try:
             if fresh:
                 await self.store.consumers.open(consumer, number, start)
@@ -157,6 +162,30 @@ class Shard:
         except BaseException:
             await self._forget(number)
             raise
+
+    async def own_all(self, consumer: str, starts: Mapping[int, int]) -> None:
+        """Take the events of all partitions, none of which this shard has, from these sequences on. The consumer is
+        created first. Raises Unavailable."""
+        queues = [self._add(number, consumer, start) for number, start in starts.items()]
+        reader = self._reader = CommonReader(consumer, queues, self.take)
+        for queue in queues:
+            queue.reader = reader
+        try:
+            await self.store.consumers.open(consumer, None, min(starts.values()))
+            reached("handover.common_consumer_made")
+            pull = await reader.pulling.enter_async_context(self._consume_all(reader))
+        except BaseException:
+            for number in starts:
+                await self._forget(number)
+            raise
+        for queue in queues:
+            queue.pull = pull
+
+    def _add(self, number: int, consumer: str, start: int) -> PartitionQueue:
+        queue = self._queues[number] = PartitionQueue(number, consumer, start)
+        self.waits.own(number)
+        self.limits.own(number)
+        return queue
 
     def _consume(self, number: int, queue: PartitionQueue, fresh: bool) -> AbstractAsyncContextManager[Pull]:
         skip_reset = fresh
@@ -173,8 +202,32 @@ class Shard:
                 await self.store.consumers.open(queue.consumer, number, queue.start)
             skip_reset = False
 
+        def take(delivery: Delivery) -> None:
+            delivery.read_place()
+            self.take(queue, delivery)
+
+        return self.store.history.consume(queue.consumer, take, batch=PULL_BATCH, room=self.room, before=begin)
+
+    def _consume_all(self, reader: CommonReader) -> AbstractAsyncContextManager[Pull]:
+        """As `_consume`, for all partitions, by a consumer that was just created."""
+        skip_reset = True
+
+        async def begin() -> None:
+            nonlocal skip_reset
+            tip = await self.store.history.tip()
+            self.clock.observe(tip.at, time.monotonic())
+            start = reader.begin(tip.seq)
+            for number in reader.partitions:
+                self.timers.learn(number, tip.seq)
+            self.lease.check()
+            if not reader.partitions:  # all were given up meanwhile: the consumer is not needed any more
+                return
+            if not skip_reset and not await self.store.consumers.reset(reader.consumer):
+                await self.store.consumers.open(reader.consumer, None, start)
+            skip_reset = False
+
         return self.store.history.consume(
-            queue.consumer, lambda delivery: self.take(queue, delivery), batch=PULL_BATCH, room=self.room, before=begin
+            reader.consumer, reader.take, batch=COMMON_BATCH, room=self.room, before=begin
         )
 
     async def hand_over(self, number: int) -> int:
@@ -276,9 +329,9 @@ class Shard:
         if now - self._swept_at > SWEEP_S or len(self.actors) > ACTORS_RESIDENT_MAX:
             self._swept_at = now
             self._passivate(now)
-        for queue in list(self._queues.values()):
-            if queue.pull is not None:
-                await queue.pull.top_up()
+        for pull in {queue.pull for queue in self._queues.values()}:
+            if pull is not None:
+                await pull.top_up()
 
     def _save_older_than(self, before: float) -> None:
         for run_id in self.snapshots.pop_older_than(before):
@@ -291,15 +344,26 @@ class Shard:
         for number, queue in list(self._queues.items()):
             if (number + self._ticks) % ACK_TICKS == 0:
                 await self._acknowledge_queue(number, queue, before)
+        if self._reader is not None and self._ticks % ACK_TICKS == 0:
+            last = self._reader.acknowledgeable()
+            if last is not None:
+                await self._acknowledge_up_to(last)
 
     async def _acknowledge_queue(self, number: int, queue: PartitionQueue, before: float) -> None:
         last = queue.acknowledgeable(min(before, self.timers.holds_from(number)))
-        if last is not None:
-            self.lease.check()
-            reached("shard.acknowledging")
-            await last.delivery.ack()
-            queue.start = last.delivery.seq + 1
-            reached("shard.acknowledged")
+        if last is None:
+            return
+        if queue.reader is None:
+            await self._acknowledge_up_to(last.delivery)
+        else:
+            queue.reader.handled(queue, last.delivery)
+        queue.start = last.delivery.seq + 1
+        reached("shard.acknowledged")
+
+    async def _acknowledge_up_to(self, delivery: Delivery) -> None:
+        self.lease.check()
+        reached("shard.acknowledging")
+        await delivery.ack()
 
     def _passivate(self, now: float) -> None:
         """Remove from memory the actors that are idle for long. Over the cap, others that are idle are packed."""

@@ -15,9 +15,10 @@ from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.headers import KV_OPERATION, TTL
 from penstock.broker.nats.publisher import Publisher
 from penstock.config.logging import get_logger
+from penstock.engine.errors import Conflict
 from penstock.engine.run.event_payloads import EventWait
 
-MARKER_TTL = "2s"  # of what a removed record leaves behind
+MARKER_TTL = "60s"  # of what a removed record leaves behind: a former owner that was paused may send it again so late
 MARK_BYTES = 8
 
 
@@ -77,8 +78,22 @@ class WaitRecords:
         self._bucket, self._publisher = bucket, publisher
 
     def send(self, record: WaitRecord) -> asyncio.Future[bytes]:
-        """Write a record without waiting; a repeat changes nothing."""
-        return self._bucket.send(record.key, msgspec.json.encode(record))
+        """Write a record without waiting. A repeat changes nothing, nor does one that comes after its removal."""
+        written: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def answered(answer: asyncio.Future[bytes]) -> None:
+            error = None if answer.cancelled() else answer.exception()
+            if written.done():
+                return
+            if answer.cancelled():
+                written.cancel()
+            elif error is None or isinstance(error, Conflict):  # a conflict: it is there, or was removed
+                written.set_result(b"")
+            else:
+                written.set_exception(error)
+
+        self._bucket.send(record.key, msgspec.json.encode(record), expect=0).add_done_callback(answered)
+        return written
 
     def remove(self, key: str) -> asyncio.Future[bytes]:
         """Remove a record without waiting, whether it is there or not."""

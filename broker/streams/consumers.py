@@ -1,4 +1,4 @@
-"""The consumers of the history's partitions.
+"""The consumers of the history's partitions: one for each, or a common one of a shard that has all of them.
 
 An owner whose partition was not handed over to it creates a new consumer. So a former owner that is still running, and
 its requests still in flight, have no consumer to pull from or to acknowledge to. Resetting the old consumer is not
@@ -18,7 +18,7 @@ from penstock.broker import names
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.consumers import ConsumerConfig, create_consumer
 from penstock.broker.nats.errors import ApiError, Code
-from penstock.config.limits import ACK_WAIT_S
+from penstock.config.limits import ACK_WAIT_S, PARTITIONS
 from penstock.engine.errors import Unavailable
 
 LEADER_S = 2.5  # requests while a cluster has no leader are never answered: repeat them soon
@@ -74,9 +74,9 @@ class Consumers:
         of each to a file ten times a second. See Owners.note_handled."""
         return not self._broker.clustered
 
-    async def open(self, consumer: str, partition: int, start: int) -> None:
-        """Create the consumer, to deliver from the sequence `start` on; an existing one is not changed. When this
-        returns, it answers. Raises Unavailable."""
+    async def open(self, consumer: str, partition: int | None, start: int) -> None:
+        """Create the consumer of a partition (None: of all), to deliver from the sequence `start` on; an existing one
+        is not changed. When this returns, it answers. Raises Unavailable."""
         config = ConsumerConfig(
             stream=names.HISTORY,
             name=consumer,
@@ -129,17 +129,28 @@ class Consumers:
 
     async def latest(self) -> dict[int, str]:
         """The newest consumer of each partition that has any. Raises Unavailable."""
-        listed = sorted((names.engine_consumer_parts(consumer), consumer) for consumer in await self._listed())
-        return {partition: consumer for (partition, _), consumer in listed if partition >= 0}
+        found: dict[int, str] = {}
+        for (_, partition), consumer in sorted(await self._listed(), key=lambda listed: listed[0].epoch):
+            found |= dict.fromkeys(range(PARTITIONS) if partition is None else (partition,), consumer)
+        return found
 
-    async def remove_former(self, current: Mapping[int, str]) -> None:
-        """Remove the consumers of former owners of these partitions. Raises Unavailable."""
-        for consumer in await self._listed():
-            partition, epoch = names.engine_consumer_parts(consumer)
-            if partition in current and epoch < names.engine_consumer_parts(current[partition])[1]:
-                await self._broker.remove(f"CONSUMER.DELETE.{names.HISTORY}.{consumer}", timeout_s=LEADER_S)
+    async def former(self, current: Mapping[int, str]) -> list[str]:
+        """The consumers that were made before the `current` ones of these partitions, for the same ones. Raises
+        Unavailable."""
+        epochs = {n: found.epoch for n, one in current.items() if (found := names.engine_consumer_in(one)) is not None}
+        oldest = min(epochs.values(), default=-1)
+        return [
+            consumer
+            for (epoch, partition), consumer in await self._listed()
+            if epoch < (oldest if partition is None else epochs.get(partition, -1))
+        ]
 
-    async def _listed(self) -> list[str]:
+    async def remove(self, consumer: str) -> None:
+        """Remove a consumer, if it is there. Raises Unavailable."""
+        await self._broker.remove(f"CONSUMER.DELETE.{names.HISTORY}.{consumer}", timeout_s=LEADER_S)
+
+    async def _listed(self) -> list[tuple[names.EngineConsumer, str]]:
+        """Each consumer of an engine, with what its name says."""
         found: list[str] = []
         while True:
             answer = await self._broker.api(
@@ -148,7 +159,8 @@ class Consumers:
             page = answer.get("consumers") or []
             found += page
             if not page or len(found) >= answer["total"]:
-                return found
+                break
+        return [(parsed, one) for one in found if (parsed := names.engine_consumer_in(one)) is not None]
 
     async def _api(self, verb: str, consumer: str, timeout_s: float = LEADER_S) -> dict[str, Any]:
         call = self._broker.api(f"CONSUMER.{verb}.{names.HISTORY}.{consumer}", timeout_s=timeout_s)

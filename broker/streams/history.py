@@ -312,9 +312,13 @@ class History:
         """The run's last event, or None. Faster than to look for events after a sequence that is the last one."""
         return await self._reader.one(names.HISTORY, names.stored_subject(run_id))
 
-    async def first_in(self, partition: int, from_seq: int) -> Stored | None:
-        """The first event of any run of a partition from this sequence on, or None."""
+    async def first_in(self, partition: int | None, from_seq: int) -> Stored | None:
+        """The first event of any run of a partition (None: of all) from this sequence on, or None."""
         return await self._reader.next(names.HISTORY, names.partition_filter(partition), from_seq)
+
+    async def count_in(self, partition: int, from_seq: int) -> int:
+        """The number of events of a partition from this sequence on."""
+        return await self._reader.count(names.HISTORY, names.partition_filter(partition), from_seq)
 
     async def erase(self, seq: int) -> None:
         """Delete one message, for good, if it is there. Raises Unavailable."""

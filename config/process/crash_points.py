@@ -65,7 +65,9 @@ Point: TypeAlias = Literal[
     # Partitions, from one life of a shard to the next
     "member.joined",
     "handover.claimed",
+    "handover.all_claimed",
     "handover.consumer_made",
+    "handover.common_consumer_made",
     "handover.owned",
     "handover.withdrawn",
     "handover.released",

@@ -17,6 +17,7 @@ from penstock.broker.nats.errors import Within
 from penstock.broker.store import Store
 from penstock.broker.streams.task_queues import TaskQueue, task_queues
 from penstock.broker.streams.telemetry import ProcessReport
+from penstock.config.limits import PARTITIONS
 from penstock.config.process.background import all_of, both
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import PenstockError, Unavailable
@@ -169,16 +170,25 @@ async def _captures(broker: Broker) -> Sequence[str]:
 
 async def _lags(backend: Backend, store: Store) -> Mapping[str, Any]:
     view, consumers = await both(store.owners.read(), consumers_of(store.broker, names.HISTORY))
-    current = {claimed.claim.consumer: number for number, claimed in view.claims.items()}
+    current = {claimed.claim.consumer for claimed in view.claims.values()}
     now = await store.history.now()
 
-    async def one(listed: ListedConsumer) -> PartitionLag:
-        partition = current[listed.name]
-        first = await store.history.first_in(partition, listed.progress.delivered + 1)
-        return PartitionLag(partition, listed.progress.pending, 0.0 if first is None else max(0.0, now - first.at))
+    async def one(listed: ListedConsumer) -> PartitionLag | None:
+        engines = names.engine_consumer_in(listed.name)
+        if (
+            engines is None
+            or (first := await store.history.first_in(engines.partition, listed.progress.delivered + 1)) is None
+        ):
+            return None
+        return PartitionLag(
+            names.partition_in(first.subject),
+            listed.progress.pending,
+            max(0.0, now - first.at),
+            PARTITIONS if engines.partition is None else 1,
+        )
 
     found = await all_of(one(listed) for listed in consumers if listed.name in current and listed.progress.pending)
-    return {"lags": tuple(found)}
+    return {"lags": tuple(lag for lag in found if lag is not None)}
 
 
 async def _processes(backend: Backend, store: Store) -> Mapping[str, Any]:

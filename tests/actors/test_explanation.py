@@ -12,13 +12,14 @@ from msgspec import Raw, structs
 from uuid_utils import uuid7
 
 from penstock.actors.control.run_operations import begin
+from penstock.actors.diagnosis import engine_progress
 from penstock.actors.diagnosis.explanation import explanation
 from penstock.actors.diagnosis.live_facts import AskedRun, live_facts
 from penstock.actors.runs.loading import load
 from penstock.broker import names
 from penstock.broker.inspection.queue_places import COUNTED_MAX, place_of, queue_progress
-from penstock.broker.nats.pull import Delivery
-from penstock.broker.records.owners import Claim, Member
+from penstock.broker.nats.pull import Delivery, open_pull
+from penstock.broker.records.owners import Claim, Handled, Member
 from penstock.broker.store import Store
 from penstock.engine.access.scopes import EVERYBODY
 from penstock.engine.errors import NotFound
@@ -65,6 +66,37 @@ async def test_a_living_engine_that_does_not_take_the_events_is_behind(store: St
     assert "1 event of this run's partition before it" in behind.text
     assert Reason.ENGINE_BEHIND not in await _why(store, run_id), "it came a moment ago"
     assert Reason.PARTITION_UNOWNED in await _why(store, run_id, ahead_s=10.0), "no heartbeat came since"
+
+
+async def test_an_engine_that_reads_all_partitions_by_one_consumer_is_behind_with_those_of_the_run(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_progress, "UNHANDLED_S", 1.0)
+    run_id = await _begun(store)
+    partition, consumer = names.partition(run_id), names.common_consumer(1)
+    while names.partition(await _begun(store)) == partition:
+        pass
+    last = await store.history.last(run_id)
+    assert last is not None
+    await store.consumers.open(consumer, None, 1)
+    await store.owners.renew(Member("m2", "here"), 0)
+    before = (await store.owners.read()).claims.get(partition)
+    await store.owners.claim(partition, Claim("m2", consumer), 0 if before is None else before.revision)
+
+    async def events_before() -> int:
+        """Those of the partition that this run waits for."""
+        behind = (await _why(store, run_id, ahead_s=2.0)).get(Reason.ENGINE_BEHIND)
+        return int(str(behind.details["events"])) if behind is not None else 0
+
+    of_partition = await store.history.count_in(partition, 1)
+    assert of_partition < await store.history.last_seq()
+    assert of_partition == await events_before()
+    taken: list[Delivery] = []
+    async with open_pull(store.broker, names.HISTORY, consumer, taken.append, batch=100):
+        await until_true(lambda: bool(taken) and taken[-1].pending == 0)
+    assert of_partition == await events_before(), "delivered, and not handled"
+    await store.owners.note_handled({partition: Handled(last.seq + 1, "")})
+    assert 0 == await events_before(), "others hold the acknowledgement back"
 
 
 async def test_a_full_storage_is_named_first(store: Store) -> None:

@@ -105,7 +105,7 @@ async def test_a_run_whose_snapshot_was_too_large_is_read_from_its_log(
 
 
 def test_after_a_reconnect_no_snapshot_is_known_to_be_current() -> None:
-    queue = PartitionQueue("engine-1", 1)
+    queue = PartitionQueue(1, "engine-1", 1)
     queue.keep_current(7)
     assert {7} == queue.current
     queue.begin(9)
@@ -116,10 +116,9 @@ async def test_a_partition_that_comes_back_begins_with_reads(store: Store, shard
     run_id = await start(store, chain("back", 2))
     await left(store, shard, run_id, "back.echo")
     number = names.partition(run_id)
-    consumer = shard._queues[number].consumer
     assert 1 == len(current(shard, run_id))
     begin = await shard.hand_over(number)
-    await shard.own(number, consumer, begin, fresh=False)
+    await shard.own(number, names.engine_consumer(number, 10**6), begin, fresh=True)
     assert set() == current(shard, run_id)
     await complete(store, run_id, "s0")
     await until_true(lambda: run_id in read)

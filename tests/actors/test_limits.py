@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
+from pathlib import Path
 
 import orjson
 import pytest
@@ -12,13 +14,15 @@ from msgspec import Raw
 from penstock.actors.control import run_operations
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
-from penstock.actors.runs.limits import backstop
+from penstock.actors.runs.limits import backstop, limit_owner
 from penstock.actors.runs.loading import LoadedRun, load
 from penstock.actors.runs.shard import Shard
 from penstock.broker import names
+from penstock.broker.limits.limit_log import LimitLog
 from penstock.broker.records.limit_configs import Place
 from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.provisioning import provision
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.settings import BrokerSettings
 from penstock.engine.limits.configs import LimitConfig, LimitOverride
@@ -26,6 +30,7 @@ from penstock.engine.limits.names import LimitKind, LimitName, limit_id
 from penstock.engine.limits.records import Allowed, Released, Requested
 from penstock.engine.run.state import RunStatus, StepStatus
 from tests.support.limits import Counting, asks, decided, held, holding, records, waiting
+from tests.support.own_broker import own_broker
 from tests.support.world import Echo, chain, echo, ended, register
 
 
@@ -54,6 +59,22 @@ async def test_never_more_executions_are_out_than_the_limit(store: Store, shard:
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
     assert set(worker.seen.values()) == {1}
     assert counting.most == 2
+
+
+async def test_an_owner_that_is_not_notified_of_the_first_limit_finds_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limit_owner, "LOOK_S", 0.05)
+    monkeypatch.setattr(LimitLog, "when_made", lambda log, notify: nullcontext())
+    with own_broker(tmp_path) as broker:
+        async with open_store(broker.settings, "test") as store:
+            await provision(store.broker, broker.settings)
+            async with open_store(broker.settings, "shard") as own, open_shard(own, new_member("shard")):
+                assert await store.limit_log.tip() is None
+                definition, digest = await register(store, chain("unheard", 1, concurrency=[{"limit": 1}]))
+                async with echo(store, "unheard.echo"):
+                    run = await ended(store, await run_operations.start(store, definition, digest, Raw(b"1")))
+    assert run.status is RunStatus.COMPLETED
 
 
 async def test_a_key_has_a_limit_of_its_own(store: Store, shard: Shard) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.actors.ownership import ownership
+from penstock.actors.ownership import claims
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.broker import names
@@ -32,7 +32,7 @@ async def test_a_partition_goes_on_by_another_consumer_when_its_own_stays_mute(
 ) -> None:
     """As in a cluster that leaves a consumer without a leader: nothing that is asked of it is answered, and all else
     is."""
-    monkeypatch.setattr(ownership, "CONSUMER_SILENT_S", 0.5)
+    monkeypatch.setattr(claims, "CONSUMER_SILENT_S", 0.5)
     with server(tmp_path, USERS.format(denied="")) as broker:
         await until_true(lambda: broker.listens)
         settings = BrokerSettings(url=broker.url, user="all", password="all")

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from penstock.actors.control import run_operations
 from penstock.actors.control.drain import drain
+from penstock.actors.ownership import ownership
 from penstock.actors.ownership.membership import Membership, new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.ownership.places import free_places, occupied
@@ -26,7 +27,7 @@ from penstock.actors.runs.shared.lease import LeaseLost, ShardLease, now
 from penstock.actors.runs.timers import Timers
 from penstock.broker import names
 from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
-from penstock.broker.records.owners import Member
+from penstock.broker.records.owners import Handled, Member
 from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
@@ -78,6 +79,65 @@ async def test_a_shard_that_joins_gets_its_share_and_gives_it_back_when_it_leave
     assert {RunStatus.COMPLETED} == {run.status for run in runs}
     assert {1} == {step.attempts for run in runs for step in run.steps.values()}
     assert {1} == set(worker.seen.values())  # what is handed over is not done again
+
+
+async def test_a_shard_that_has_everything_reads_it_by_one_consumer_and_parts_with_it_when_another_joins(
+    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownership, "CALM_S", 0.5)
+    definition, digest = await register(store, chain("common"))
+    runs = list[str]()
+
+    async def many_more() -> None:
+        runs.extend(await run_operations.start_all(store, definition, digest, [Raw(b"1")] * 100))
+
+    async with echo(store, "common.echo") as worker, opened(broker_settings, "a") as one:
+        [first] = await consumers(store)
+        await many_more()
+        async with opened(broker_settings, "b") as other:
+            await share(one, other)
+            await many_more()
+            await until(lambda: read_by(store, PARTITIONS))
+            assert first not in await consumers(store)
+            await many_more()
+        await share(one)
+        await many_more()
+        await until(lambda: read_by(store, 1))
+        [last] = await consumers(store)
+        assert last != first
+        await many_more()
+        found = [await ended(store, run_id) for run_id in runs]
+        await until(lambda: is_acknowledged(store, last, max(run.seq for run in found)))
+    assert {RunStatus.COMPLETED} == {run.status for run in found}
+    assert {1} == {step.attempts for run in found for step in run.steps.values()}
+    assert {1} == set(worker.seen.values())
+
+
+async def consumers(store: Store) -> set[str]:
+    """Those of engines."""
+    listed = (await store.broker.api(f"CONSUMER.NAMES.{names.HISTORY}", {"offset": 0}))["consumers"] or []
+    return {name for name in listed if names.engine_consumer_in(name) is not None}
+
+
+async def read_by(store: Store, count: int) -> bool:
+    """Whether so many consumers are there, the same ones as in the claims."""
+    claimed = {found.claim.consumer for found in (await store.owners.read()).claims.values()}
+    return len(claimed) == count and claimed == await consumers(store)
+
+
+async def is_acknowledged(store: Store, consumer: str, seq: int) -> bool:
+    return (await store.consumers.floor(consumer) or 0) >= seq
+
+
+async def test_a_log_that_has_lost_its_end_is_read_from_there_on(store: Store, broker_settings: BrokerSettings) -> None:
+    """A broker whose machine has crashed uses sequences again that were handled, and noted, before."""
+    tip = await store.history.tip()
+    handled = Handled(tip.seq + 1000, tip.created)
+    await store.owners.note_handled(dict.fromkeys(ALL, handled))
+    async with opened(broker_settings, "a") as shard, echo(store, "lost.echo"):
+        assert {tip.seq + 1} == set(shard.handled_before.values())
+        run = await ended(store, await start(store, chain("lost")))
+    assert RunStatus.COMPLETED is run.status
 
 
 async def test_timers_in_memory_move_with_their_runs(store: Store, broker_settings: BrokerSettings) -> None:
@@ -195,20 +255,19 @@ async def test_the_consumer_of_a_former_owner_is_removed_later_if_the_broker_did
     store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     former, kind = names.engine_consumer(0), type(store.consumers)
-    remove, refused = kind.remove_former, asyncio.Event()
+    former_ones, refused = kind.former, asyncio.Event()
     made, answers = asyncio.Event(), asyncio.Event()
 
-    async def at_last(self: Any, current: Mapping[int, str]) -> None:
+    async def at_last(self: Any, current: Mapping[int, str]) -> list[str]:
         if made.is_set() and not answers.is_set():
             refused.set()
             raise Unavailable("no answer")
-        if answers.is_set():
-            await remove(self, current)
+        return await former_ones(self, current) if answers.is_set() else []
 
     async def is_gone() -> bool:
         return await store.consumers.floor(former) is None
 
-    monkeypatch.setattr(kind, "remove_former", at_last)
+    monkeypatch.setattr(kind, "former", at_last)
     async with opened(broker_settings, "a") as one:
         async with opened(broker_settings, "b") as other:
             await share(one, other)

@@ -69,7 +69,8 @@ async def test_of_large_events_few_are_in_memory_and_the_broker_keeps_the_others
         take(*given)  # type: ignore[arg-type]
         most = max(most, shard.backlog.events)
 
-    monkeypatch.setattr(shard, "take", counted)
+    assert shard._reader is not None  # a shard that is alone reads all partitions by it
+    monkeypatch.setattr(shard._reader, "_take", counted)
     for _ in range(effects.HEAVY_AT_ONCE):  # nobody gets a task out
         await shard.effects.heavy.acquire()
     run_ids = await started_in_one_partition(store, "held", RUNS)
@@ -94,7 +95,8 @@ async def test_what_was_carried_out_is_held_without_its_bytes_until_it_is_acknow
         taken.append(delivery)
         take(queue, delivery)
 
-    monkeypatch.setattr(shard, "take", seen)
+    assert shard._reader is not None
+    monkeypatch.setattr(shard._reader, "_take", seen)
     async with echo(store, "let.echo", just_answer):
         run_ids = await started_in_one_partition(store, "let", 10)
         for run_id in run_ids:

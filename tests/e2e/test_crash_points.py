@@ -21,6 +21,7 @@ from tests.e2e import crash_scenarios as scenarios
 from tests.e2e.crash_limits import limited
 from tests.e2e.crash_scenarios import UNANSWERED_S, Scenario, approval, awaited, timeout
 from tests.e2e.test_archive import ARCHIVE_POINTS
+from tests.e2e.test_common_consumer import COMMON_POINTS
 from tests.support.crashing import Outcome, Place, World, place, world
 from tests.support.waiting import until
 from tests.worker.task_queue import durable
@@ -266,4 +267,4 @@ def test_every_point_is_passed_in_one_place_and_has_a_case() -> None:
     files = [file for folder in ("actors", "broker", "http", "worker") for file in (ROOT / folder).rglob("*.py")]
     calls = Counter(point for file in files for point in CALL.findall(file.read_text()))
     assert dict.fromkeys(POINTS, 1) == dict(calls)
-    assert POINTS == {*(case.point for case in CASES), *ARCHIVE_POINTS}
+    assert POINTS == {*(case.point for case in CASES), *ARCHIVE_POINTS, *COMMON_POINTS}

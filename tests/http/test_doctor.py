@@ -22,9 +22,10 @@ from penstock.broker.records.owners import Claim, Member
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.broker.streams.telemetry import ProcessReport
+from penstock.config.limits import PARTITIONS
 from penstock.config.settings import BrokerSettings, Settings
 from penstock.engine.limits.names import LimitKind, LimitName
-from penstock.engine.run.events import WorkflowStarted
+from penstock.engine.run.events import WorkflowCancelled, WorkflowStarted
 from penstock.engine.times import rfc3339
 from penstock.http.app import create_app
 from penstock.http.backend import Backend
@@ -125,17 +126,27 @@ async def test_dead_letters(http: ASGIConductor, store: Store) -> None:
     assert "dead letter" in await soon(http, "dead_letters", "failed for good")
 
 
-async def test_an_engine_that_is_behind(http: ASGIConductor, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("common", [False, True])
+async def test_an_engine_that_is_behind(
+    http: ASGIConductor, store: Store, monkeypatch: pytest.MonkeyPatch, *, common: bool
+) -> None:
     monkeypatch.setattr(of_engines, "LAG_S_MAX", 0.05)
     run_id = new_run_id()
     partition = names.partition(run_id)
-    consumer = names.engine_consumer(partition, 1)
-    await store.consumers.open(consumer, partition, 1)
-    await store.owners.renew(Member("m1", "here"), 0)
-    await store.owners.claim(partition, Claim("m1", consumer), 0)
+    consumer = names.common_consumer(1) if common else names.engine_consumer(partition, 1)
+    await store.consumers.open(consumer, None if common else partition, await store.history.last_seq() + 1)
+    await store.owners.renew(Member(f"m-{common}", "here"), 0)
+    claims = (await store.owners.read()).claims
+    for number in (partition, (partition + 1) % PARTITIONS) if common else (partition,):
+        expect = claims[number].revision if number in claims else 0
+        await store.owners.claim(number, Claim(f"m-{common}", consumer), expect)
     await store.history.append(msgspec.json.decode(_STARTED.replace(b"RUN", run_id.encode()), type=WorkflowStarted))
-    assert "1 event waits in 1 partition" in await soon(http, "engine_lag", "wait")
+    assert "1 event waits in 1 partition" in await soon(http, "engine_lag", f"(partition {partition})")
     assert "penstock_engine_lag_messages 1.0" in (await http.simulate_get("/metrics")).text
+    await store.history.append(WorkflowCancelled(run_id=run_id))
+    several = "up to 2 partitions" if common else "1 partition"
+    assert f"2 events wait in {several}, the oldest for" in await soon(http, "engine_lag", "2 events")
+    await store.consumers.remove(consumer)
 
 
 async def test_a_clock_that_is_wrong_and_versions_that_differ(

@@ -1,12 +1,12 @@
-"""Pull consumers: durable ones with ack policy all, as each partition of the history has one, and those of readers of a
-whole stream, which acknowledge nothing and are in memory only."""
+"""Pull consumers: durable ones with ack policy all, of one partition of the history or of all, and those of readers of
+a whole stream, which acknowledge nothing and are in memory only."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.streams import Message, Stream
+from tests.simulation.streams import Message, Stream, matches
 
 if TYPE_CHECKING:
     from tests.simulation.client import Client
@@ -34,7 +34,6 @@ class Consumer:
     ) -> None:
         self._server, self.name, self.filter, self.lasting = server, name, filter_subject, lasting
         self._stream, self._ack_wait_s = server.history, ack_wait_s
-        self._prefix = filter_subject.removesuffix("*")
         self.floor = self._written = start - 1
         self._written_at = server.now
         self._next: deque[Message] = deque(self._stream.matching(filter_subject, start))
@@ -60,7 +59,7 @@ class Consumer:
         }
 
     def takes(self, subject: str) -> bool:
-        return subject.startswith(self._prefix)
+        return matches(self.filter, subject)
 
     def offer(self, message: Message) -> None:
         """It has just been stored."""

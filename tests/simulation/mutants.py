@@ -11,13 +11,15 @@ from unittest.mock import patch
 import orjson
 from msgspec.structs import replace
 
-from penstock.actors.ownership.ownership import Ownership
+from penstock.actors.ownership import claims
+from penstock.actors.ownership.claims import Claims
 from penstock.actors.runs import run_actor, timers
 from penstock.actors.runs.effects import Effects
 from penstock.actors.runs.loading import LoadedRun, load
 from penstock.actors.runs.run_actor import RunActor
 from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.shared.broker_clock import BrokerClock
+from penstock.actors.runs.shared.common_reader import CommonReader
 from penstock.actors.runs.shared.lease import ShardLease
 from penstock.actors.runs.shared.mailbox import PartitionQueue, PendingEvent
 from penstock.actors.runs.timers import Timers
@@ -26,8 +28,7 @@ from penstock.broker.nats.batch import Batches, Message
 from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.publisher import ack_seq
-from penstock.broker.nats.pull import Pull
-from penstock.broker.records.owners import Claimed
+from penstock.broker.nats.pull import Delivery, Pull
 from penstock.broker.store import Store
 from penstock.broker.streams.history import History
 from penstock.engine.errors import PenstockError
@@ -235,12 +236,28 @@ def _sets_timers_over_those_of_a_later_owner() -> Patch:
 
 
 def _goes_on_with_the_consumer_of_a_former_owner() -> Patch:
-    claim = Ownership._claim
+    return Claims, "next_common_consumer", lambda claims, view: names.common_consumer(1)
 
-    async def frugal(ownership: Ownership, number: int, former: Claimed, handed_over: bool) -> Claimed:
-        return await claim(ownership, number, former, handed_over or bool(former.claim.consumer))
 
-    return Ownership, "_claim", frugal
+def _hands_partitions_over_with_the_consumer_of_all() -> Patch:
+    return claims, "is_common", lambda claimed: False
+
+
+def _acknowledges_for_all_what_one_partition_has_handled() -> Patch:
+    def acknowledgeable(reader: CommonReader) -> Delivery | None:
+        handled, reader._handled = reader._handled, {}
+        return max(handled.values(), key=lambda one: one.seq, default=None)
+
+    return CommonReader, "acknowledgeable", acknowledgeable
+
+
+def _acknowledges_while_it_gives_partitions_up() -> Patch:
+    async def give_up(reader: CommonReader, queue: PartitionQueue) -> None:
+        reader._queues.pop(str(queue.number), None)
+        if not reader._queues:
+            await reader.pulling.aclose()
+
+    return CommonReader, "give_up", give_up
 
 
 def _has_pauses_run_down_timeouts() -> Patch:
@@ -295,6 +312,9 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _writes_old_states_over_newer_ones,
         _sets_timers_over_those_of_a_later_owner,
         _goes_on_with_the_consumer_of_a_former_owner,
+        _hands_partitions_over_with_the_consumer_of_all,
+        _acknowledges_for_all_what_one_partition_has_handled,
+        _acknowledges_while_it_gives_partitions_up,
         _has_pauses_run_down_timeouts,
         _takes_outputs_of_any_size,
         _does_not_see_the_start_in_an_answer,

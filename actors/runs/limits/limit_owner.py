@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 from penstock.actors.runs.limits.allowances import Allowances
@@ -29,6 +29,7 @@ from penstock.engine.limits.state import LimitState
 from penstock.telemetry.metrics import LABELS_MAX, OTHER
 
 AGAIN_S = 0.5
+LOOK_S = 5.0  # for the stream of limits, as long as there is none
 TOGETHER_S = 0.05  # partitions that come within it are read together
 
 log = get_logger()
@@ -115,7 +116,9 @@ class LimitOwner:
             if self._created is not None:
                 await self._store.limit_log.make_again()
                 return
-            await self._made.wait()
+            with suppress(TimeoutError):  # the notification may be lost
+                async with asyncio.timeout(LOOK_S):
+                    await self._made.wait()
             self._made.clear()
 
     async def _follow(self) -> None:

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from typing import Protocol
 
 from penstock.actors.runs.shared.revisions import Revisions
 from penstock.broker.nats.pull import Delivery, Pull
@@ -59,15 +60,24 @@ class Backlog:
             delivery.subject, event.event = "", None
 
 
+class SharedReader(Protocol):
+    """Reads several partitions by one consumer: see common_reader.py."""
+
+    def handled(self, queue: PartitionQueue, delivery: Delivery) -> None: ...
+
+    async def give_up(self, queue: PartitionQueue) -> None: ...
+
+
 class PartitionQueue:
     """One partition's pending events in the order of the log, until they are acknowledged. Owned by the shard.
 
-    Events come by `consumer`, as long as there is a `pull`. All before the sequence `start` is handled and
-    acknowledged. What was delivered up to `takeover_seq` may have been seen before, by another owner or by this one.
-    `dead_letters` are those that the broker has not stored yet, by the sequence of the event. `owned` ends when the
-    shard forgets the partition. `current` are revisions of snapshots of runs that have left memory: as long as the
-    shard owns the partition and gets no event of such a run, the snapshot has all that its log says. `ends` are the
-    sequences of events, still to come, that the shard has stored and folded itself.
+    Events come by `consumer`, as long as there is a `pull`: its own, or by `reader` that of all partitions. All before
+    the sequence `start` is handled, and acknowledged if the consumer is its own. What was delivered up to
+    `takeover_seq` may have been seen before, by another owner or by this one. `dead_letters` are those that the broker
+    has not stored yet, by the sequence of the event. `owned` ends when the shard forgets the partition. `current` are
+    revisions of snapshots of runs that have left memory: as long as the shard owns the partition and gets no event of
+    such a run, the snapshot has all that its log says. `ends` are the sequences of events, still to come, that the
+    shard has stored and folded itself.
     """
 
     __slots__ = (
@@ -76,15 +86,17 @@ class PartitionQueue:
         "dead_letters",
         "ends",
         "events",
+        "number",
         "owned",
         "pull",
         "pulling",
+        "reader",
         "start",
         "takeover_seq",
     )
 
-    def __init__(self, consumer: str, start: int) -> None:
-        self.consumer, self.start = consumer, start
+    def __init__(self, number: int, consumer: str, start: int) -> None:
+        self.number, self.consumer, self.start = number, consumer, start
         self.events: deque[PendingEvent] = deque()
         self.dead_letters: dict[int, asyncio.Future[None]] = {}
         self.current = Revisions()
@@ -93,15 +105,20 @@ class PartitionQueue:
         self.owned = True
         self.pulling = AsyncExitStack()
         self.pull: Pull | None = None
+        self.reader: SharedReader | None = None
 
     async def close(self) -> None:
         """Take no more events."""
         self.pull = None
         await self.pulling.aclose()
+        if self.reader is not None:
+            await self.reader.give_up(self)
 
     def begin(self, takeover_seq: int) -> None:
         """Start anew: all that is not acknowledged will be delivered again, so the events from before cannot be
-        acknowledged any more. A broker that was restarted may have lost what it had stored last."""
+        acknowledged any more. A broker that was restarted may have lost what it had stored last, and uses its sequences
+        again."""
+        self.start = min(self.start, takeover_seq + 1)
         self.events.clear()
         self.current.clear()
         self.ends.clear()

@@ -39,11 +39,13 @@ class UnreadConsumer(Struct, frozen=True):
 
 
 class PartitionLag(Struct, frozen=True):
-    """Events of a partition that are not delivered to its engine, the first of them `seconds` old."""
+    """Events that are not delivered to their engine, the first of them `seconds` old, and of this partition. They are
+    of so many `partitions`, or fewer."""
 
     partition: int
     events: int
     seconds: float
+    partitions: int = 1
 
 
 class WaitedLimit(Struct, frozen=True):

@@ -26,9 +26,11 @@ def engine_lag(facts: ServiceFacts) -> Iterator[Trouble]:
     late = [lag for lag in facts.lags if lag.seconds > LAG_S_MAX]
     if late:
         worst, events = max(late, key=lambda lag: lag.seconds), sum(lag.events for lag in late)
+        partitions = min(events, sum(lag.partitions for lag in late))
+        bound = "up to " if partitions > len(late) else ""
         yield Trouble(
-            f"the engines are behind: {events} event{'s wait' if events > 1 else ' waits'} in {len(late)} "
-            f"partition{'s' if len(late) > 1 else ''}, the oldest for {worst.seconds:.0f} s (partition "
+            f"the engines are behind: {events} event{'s wait' if events > 1 else ' waits'} in {bound}{partitions} "
+            f"partition{'s' if partitions > 1 else ''}, the oldest for {worst.seconds:.0f} s (partition "
             f"{worst.partition})",
             "wait if it gets less; else add shards or engines, or look for what holds them in their log",
         )
