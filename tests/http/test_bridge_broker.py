@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -182,8 +180,7 @@ async def test_an_answer_during_which_the_broker_forgets_its_lease_may_be_given_
     monkeypatch.setattr(leases, "RESTORE_S", 0.0)
     async with open_store(broker.settings, "bridge") as own, open_bridge(own, broker.settings) as bridge:
         task_id = await assigned(store, bridge, task)
-        os.kill(broker.pid, signal.SIGSTOP)
-        await until_true(lambda: "\nState:\tT" in Path(f"/proc/{broker.pid}/status").read_text())
+        await broker.freeze()
         answered = asyncio.create_task(_carried_out(bridge, task_id, CompleteAction(b"1")))
         await until_true(lambda: own.publisher.in_flight >= EVENT_AND_REMOVAL)
         await asyncio.to_thread(broker.kill)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from pathlib import Path
 
 from penstock.broker.store import open_store
@@ -26,7 +24,7 @@ async def test_requests_that_a_stop_cuts_off_are_answered_503(tmp_path: Path) ->
         with front_ends(broker.settings, 1, TOKEN) as (end,):
             waiting = [await asyncio.open_connection("127.0.0.1", end.port) for _ in range(2)]
             reader, other = await asyncio.open_connection("127.0.0.1", end.port)
-            os.kill(broker.pid, signal.SIGSTOP)
+            await broker.freeze()
             try:
                 for (_, writer), accept in zip(waiting, (b"", PROBLEM), strict=True):
                     writer.write(START + accept + b"\r\n" + BODY)
@@ -37,7 +35,7 @@ async def test_requests_that_a_stop_cuts_off_are_answered_503(tmp_path: Path) ->
                 plain, problem = [await reader.read() for reader, _ in waiting]
                 await stopping
             finally:
-                os.kill(broker.pid, signal.SIGCONT)
+                broker.go_on()
             for writer in (other, *[writer for _, writer in waiting]):
                 writer.close()
     for answer in (plain, problem):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -37,7 +35,7 @@ from penstock.http.diagnosis.service_facts import answering_store
 from tests.support.conductor import Conductor
 from tests.support.little_room import fill, make_room, small_broker
 from tests.support.own_broker import own_broker
-from tests.support.waiting import until, until_true
+from tests.support.waiting import until
 from tests.worker.task_queue import dispatch, new_run_id
 
 SOON_S = 3.0
@@ -204,8 +202,7 @@ async def test_a_broker_that_does_not_answer_is_named_soon_with_a_remedy(tmp_pat
                 if act == "stop":
                     await asyncio.to_thread(own.stop)
                 else:
-                    os.kill(own.pid, signal.SIGSTOP)
-                    await until_true(lambda: _state(own.pid) == "T")  # it may answer until then
+                    await own.freeze()
                 try:
                     for path in ("/doctor", f"/runs/{new_run_id()}/explain"):
                         begin = time.monotonic()
@@ -216,7 +213,7 @@ async def test_a_broker_that_does_not_answer_is_named_soon_with_a_remedy(tmp_pat
                         assert answer.text.startswith(where)
                 finally:
                     if act == "freeze":
-                        os.kill(own.pid, signal.SIGCONT)
+                        own.go_on()
 
 
 async def test_a_broker_that_freezes_after_its_first_answer_leaves_checks_unknown_and_takes_no_longer(
@@ -229,8 +226,7 @@ async def test_a_broker_that_freezes_after_its_first_answer_leaves_checks_unknow
 
                 async def freeze(backend: Backend) -> Store:
                     opened = await answering_store(backend)
-                    os.kill(own.pid, signal.SIGSTOP)
-                    await until_true(lambda: _state(own.pid) == "T")
+                    await own.freeze()
                     return opened
 
                 monkeypatch.setattr(service_facts, "answering_store", freeze)
@@ -239,7 +235,7 @@ async def test_a_broker_that_freezes_after_its_first_answer_leaves_checks_unknow
                     begin = time.monotonic()
                     answer = (await http.simulate_get("/doctor")).json
                     assert time.monotonic() - begin < SOON_S
-                    os.kill(own.pid, signal.SIGCONT)
+                    own.go_on()
                     assert {"broker", "disk"} >= {one["check"] for one in answer["findings"]}
                     said = " ".join(one["text"] for one in answer["findings"])
                     unknown = CHECKS.keys() - {"broker", "disk", "fsync"}
@@ -257,12 +253,7 @@ async def test_a_broker_that_freezes_after_its_first_answer_leaves_checks_unknow
                         assert status == (await http.simulate_get(path)).status_code
                         assert time.monotonic() - begin < SOON_S
                 finally:
-                    os.kill(own.pid, signal.SIGCONT)
-
-
-def _state(pid: int) -> str:
-    """The state of a process, as proc(5) has it: T while it is stopped."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                    own.go_on()
 
 
 @pytest.mark.parametrize("check", CHECKS)

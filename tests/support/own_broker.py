@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,7 @@ import msgspec
 from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.config.settings import BrokerSettings
 from tests.conftest import free_port
+from tests.support.waiting import until_true
 
 
 class OwnBroker:
@@ -43,9 +46,24 @@ class OwnBroker:
         self._server.command.kill()
         self.stop()
 
+    async def freeze(self) -> None:
+        """As by SIGSTOP. Return when it does nothing any more: its threads stop one after the other."""
+        pid = self.pid
+        os.kill(pid, signal.SIGSTOP)
+        await until_true(lambda: all(_is_stopped(stat) for stat in Path(f"/proc/{pid}/task").glob("*/stat")))
+
+    def go_on(self) -> None:
+        """End what `freeze` has begun."""
+        os.kill(self.pid, signal.SIGCONT)
+
     def restart(self) -> None:
         self.stop()
         self.start()
+
+
+def _is_stopped(stat: Path) -> bool:
+    """The state stands behind the name, which is in parentheses."""
+    return stat.read_text().rpartition(") ")[2].startswith("T")
 
 
 @contextmanager
