@@ -57,7 +57,7 @@ def plan(view: View, mine: Mine) -> Moves:
     if not replaced and _shall_unite(wanted, view, mine):
         return Moves(unite=True)
     common = [number for number in mine.claims if number in wanted and is_common(mine.claims[number])]
-    united = len(wanted) == PARTITIONS and _is_united(mine)
+    united = len(wanted) == PARTITIONS and _is_united(mine) and not replaced
     parted = () if postponed or united else tuple(number for number in common if number not in replaced)
     taken = [
         number

@@ -100,6 +100,12 @@ def test_a_common_consumer_that_does_not_answer_is_replaced_for_each_partition()
     assert Moves(replace_consumer=tuple(EVERY)) == plan(view([A], dict.fromkeys(EVERY, A.id)), mine)
 
 
+def test_with_one_partition_that_is_to_be_replaced_the_others_part() -> None:
+    mine = has(EVERY, common=EVERY, unresponsive=[ONE], calm=True)
+    rest = tuple(number for number in EVERY if number != ONE)
+    assert Moves(replace_consumer=(ONE,), part=rest) == plan(view([A], dict.fromkeys(EVERY, A.id)), mine)
+
+
 def test_a_claim_without_work_is_taken_up_again() -> None:
     owners = dict.fromkeys(EVERY, A.id)
     assert Moves(take=(ONE,)) == plan(view([A], owners), has(EVERY, working=set(EVERY) - {ONE}))
