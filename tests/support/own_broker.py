@@ -62,8 +62,11 @@ class OwnBroker:
 
 
 def _is_stopped(stat: Path) -> bool:
-    """The state stands behind the name, which is in parentheses."""
-    return stat.read_text().rpartition(") ")[2].startswith("T")
+    """The state stands behind the name, which is in parentheses. A thread that has ended does nothing either."""
+    try:
+        return stat.read_text().rpartition(") ")[2].startswith("T")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 @contextmanager
