@@ -7,23 +7,21 @@ execution began then, as the given delivery of its task: no `step.started` is se
 from __future__ import annotations
 
 import time
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, UnsetType
 
 from penstock.engine.run.event_payloads import Failure, PauseRef
 from penstock.engine.run.events import StepCompleted, StepContinue, StepFailed, StepPaused, StepStarted
+from penstock.engine.times import rfc3339_ns
 
 if TYPE_CHECKING:
     from penstock.broker.records.pauses import Execution  # it loads the broker's client
 
 
 def now() -> str:
-    """The current time, RFC 3339, UTC. Called twice for each task, so it avoids datetime, which takes three times as
-    long."""
-    seconds, rest_ns = divmod(time.time_ns(), 10**9)
-    return f"{_second(seconds)}.{rest_ns // 1000:06d}Z"
+    """The current time, RFC 3339, UTC."""
+    return rfc3339_ns(time.time_ns())
 
 
 def started(task: Execution, worker_id: str | None, at: str | None = None, *, delivery: int = 1) -> StepStarted:
@@ -135,8 +133,3 @@ def failed_unread(run_id: str, step_id: str, worker_id: str | None, failure: Fai
 
 def _payload(body: bytes | None) -> Raw | UnsetType:
     return UNSET if body is None else Raw(body)
-
-
-@lru_cache(2)
-def _second(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

@@ -4,6 +4,7 @@ others, except that what a task says keeps its order."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -27,6 +28,7 @@ from penstock.http.messages import bodies, errors, fields, params
 
 ANSWERS: fields.Fields = {"resolve": fields.entries(POLL_TASKS_MAX)}
 WORKER: fields.Fields = {"worker_id": values.name}
+SAME_POLL_BYTES_MAX = 1000
 IN_ORDER = ("log", "stream")  # actions that are of no use behind a missing one
 
 
@@ -110,9 +112,9 @@ async def _stored(resolver: Resolver, sent: dict[int, SentAnswer], found: dict[i
             one = sent.pop(at)
             try:
                 await resolver.stored(one)
-                found[at] = ResolvedTask(one.lease.task_id, "ok")
+                found[at] = ResolvedTask(one.task_id, "ok")
             except PenstockError as error:
-                found[at] = _refused(one.lease.task_id, error)
+                found[at] = _refused(one.task_id, error)
     finally:
         for one in sent.values():
             resolver.forget(one)
@@ -160,8 +162,17 @@ def _poll(form: UnreadExchange) -> PollTasks | None:
     if isinstance(form.poll, UnsetType) or bytes(form.poll) == b"null":
         fields.check_fields(form, WORKER)
         return None
-    wanted = bodies.decode_part(form.poll, NextPoll, "poll")
+    body = bytes(form.poll)
+    return (_read_again if len(body) <= SAME_POLL_BYTES_MAX else _read_poll)(body, form.worker_id)
+
+
+def _read_poll(body: bytes, worker_id: str | None) -> PollTasks:
+    wanted = bodies.decode_part(Raw(body), NextPoll, "poll")
     poll = PollTasks(
-        wanted.task_types, wanted.max_tasks, wanted.timeout_ms, form.worker_id, wanted.worker_group, wanted.builtin
+        wanted.task_types, wanted.max_tasks, wanted.timeout_ms, worker_id, wanted.worker_group, wanted.builtin
     )
     return checked_poll(poll, POLL)
+
+
+_read_again = lru_cache(maxsize=1000)(_read_poll)
+"""As `_read_poll`: a worker asks for the same with each request."""

@@ -73,7 +73,7 @@ class TaskHandout:
         for task in tasks:
             lease = self._starts.new(task.task_id)
             if lease is not None:
-                self._starts.discard(lease)
+                self._starts.discard(task.task_id)
             else:
                 kept = await self._held.known(task.task_id)
                 if kept is not None and self._held.let_go(kept) is not None:
@@ -87,9 +87,13 @@ class TaskHandout:
         """Hold back the starts and leases of first deliveries. Those of others are reported and stored at once: a
         former worker may be about to answer, and the lease shows whether it is too late."""
         now = time.time()
-        leases = [self._lease(one, worker_id, now) for one in ready]
-        self._starts.later([lease for lease in leases if lease.deliveries == 1])
-        others = [lease for lease in leases if lease.deliveries > 1]
+        first: list[Lease] = []
+        others: list[Lease] = []
+        for one in ready:
+            of_its_kind = first if one.taken.delivery.deliveries == 1 else others
+            of_its_kind.append(self._lease(one, worker_id, now))
+        if first:
+            self._starts.later(first)
         for lease in others:
             self._starts.report_now(lease)
         if others:

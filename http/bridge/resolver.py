@@ -52,6 +52,7 @@ RAISED: Mapping[str, type[PenstockError]] = {
 class SentAnswer(NamedTuple):
     """An answer that is on its way to the history."""
 
+    task_id: str
     lease: Lease
     event: asyncio.Future[bytes]
 
@@ -198,10 +199,10 @@ class Resolver:
         if not self._store.broker.connected:
             self._starts.report(task_id)
             return None
-        self._starts.discard(lease)  # another answer meanwhile finds no lease
+        self._starts.discard(task_id)  # another answer meanwhile finds no lease
         try:
             event = _event(lease, action, rfc3339(lease.seen_at))
-            sent = SentAnswer(lease, self._store.history.send(event, wait_if_full=False))
+            sent = SentAnswer(task_id, lease, self._store.history.send(event, wait_if_full=False))
         except BaseException:  # the worker will answer again
             self._starts.report_now(lease)
             raise
@@ -379,8 +380,8 @@ async def _ended(*sent: asyncio.Future[bytes]) -> None:
 def _event(
     lease: Lease, action: CompleteAction | ContinueAction | FailAction, started_at: str | None = None
 ) -> StepCompleted | StepContinue | StepFailed:
-    """The event of the answer; with `started_at`, if no step.started was sent."""
-    worker_id, delivery = lease.worker_id or None, lease.deliveries
+    """The event of the answer; with `started_at`, if no step.started was sent, as of a first delivery."""
+    worker_id, delivery = lease.worker_id or None, lease.deliveries if started_at is None else 1
     match action:
         case CompleteAction(output):
             return reports.completed(lease, worker_id, output, started_at=started_at, delivery=delivery)

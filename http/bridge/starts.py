@@ -38,11 +38,12 @@ class Starts:
     def later(self, leases: Sequence[Lease]) -> None:
         """These tasks are being assigned: report their starts and store their leases in HELD_BACK_S, or before the next
         request for the task, unless it is their answer."""
-        for lease in leases:
-            self.report(lease.task_id)
-            self._new[lease.task_id] = lease
+        new = [(lease.task_id, lease) for lease in leases]
+        for task_id, lease in new:
+            self.report(task_id)
+            self._new[task_id] = lease
             reached("bridge.assigned")
-        self._loop.call_later(HELD_BACK_S, self._report_all_of, leases)
+        self._loop.call_later(HELD_BACK_S, self._report_all_of, new)
 
     def is_new(self, task_id: str) -> bool:
         """Whether the start of this task is held back here."""
@@ -52,10 +53,9 @@ class Starts:
         """The lease of such a task; None: it is no such task."""
         return self._new.get(task_id)
 
-    def discard(self, lease: Lease) -> None:
+    def discard(self, task_id: str) -> None:
         """Report and store nothing: the task is answered, or was not assigned after all."""
-        if self._new.get(lease.task_id) is lease:
-            del self._new[lease.task_id]
+        self._new.pop(task_id, None)
 
     def report(self, task_id: str) -> None:
         """Report the start now, unless it is reported: events that are sent after this are stored after it. The lease
@@ -70,10 +70,10 @@ class Starts:
         self._history.send(_started(lease)).add_done_callback(_log_failure)
         reached("bridge.begun")
 
-    def _report_all_of(self, leases: Sequence[Lease]) -> None:
-        for lease in leases:
-            if self._new.get(lease.task_id) is lease:
-                self.report(lease.task_id)
+    def _report_all_of(self, new: Sequence[tuple[str, Lease]]) -> None:
+        for task_id, lease in new:
+            if self._new.get(task_id) is lease:
+                self.report(task_id)
 
     async def report_for_former_holder(self, lease: Lease) -> None:
         """Report the start for a process that assigned the task and died before it reported the start. Raises
@@ -94,7 +94,7 @@ class Starts:
         return False
 
     def report_all(self) -> None:
-        self._report_all_of(list(self._new.values()))
+        self._report_all_of(list(self._new.items()))
 
 
 def _started(lease: Lease) -> StepStarted:
