@@ -12,7 +12,7 @@ from timeit import repeat
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from penstock.broker.streams.telemetry import ProcessReport
-from penstock.http.system.metrics import exposition
+from penstock.http.system.metric_pages import MetricPages
 from penstock.telemetry.meters import Meters
 from penstock.telemetry.metrics import METRICS
 
@@ -46,7 +46,7 @@ def main() -> None:
         their_histogram.labels(f"l{number}").observe(0.3)
     report = ProcessReport("shard-1", "host", 1, "life", "", meters.samples())
     _show(f"numbers of {LABELS} labels as they are sent, ours", _ns(meters.samples, calls=20))
-    _show(f"page of {LABELS} labels, ours", _ns(lambda: exposition([report], []), calls=5))
+    _show(f"page of {LABELS} labels, ours", _ns(lambda: MetricPages().page([report], []), calls=5))
     _show(f"page of {LABELS} labels, library", _ns(lambda: generate_latest(registry), calls=5))
 
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from penstock.broker.archive.archived_runs import (
-    ArchivedRun,
-    RunArchived,
-    archive_mark_in,
-    archive_seq,
-    is_archive_mark,
-)
+from penstock.broker.archive.archived_runs import ArchivedRun, archive_seq, archived_in
 from penstock.broker.names import owner_state
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.nats.direct import Stored
@@ -130,7 +125,7 @@ async def load(
         if seq := archive_seq(page[0]):
             archived = seq
         else:
-            last_seq, archived = page[-1].seq, _archived_in(page, archived)
+            last_seq, archived = page[-1].seq, archived_in(page, archived)
         workflow = workflow or await workflow_of(store, run, tail)
         if workflow is None:
             removed = max([removed, *(one.seq for one in tail if isinstance(one.event, WorkflowRemoved))])
@@ -158,14 +153,6 @@ async def load(
     return LoadedRun(run, revision, beyond, due, workflow, last_seq, 0, mark, archived, beyond_bytes)
 
 
-def _archived_in(page: Sequence[Stored], before: int) -> int:
-    """Where the archive has a run after these messages of its history, if nobody has brought it back since."""
-    for stored in page:
-        if is_archive_mark(stored.data) and (mark := archive_mark_in(stored.data)) is not None:
-            before = mark.payload.seq if isinstance(mark, RunArchived) else 0
-    return before
-
-
 async def _newest(
     store: Store, run_id: str, snapshot: Entry | None, current: Container[int]
 ) -> tuple[Entry | None, Stored | None]:
@@ -180,19 +167,30 @@ async def _newest(
 
 async def at_end(store: Store, last: Stored) -> Run | None:
     """The run that has ended by this last event of its log, if the event carries its state."""
+    run = _carried(last)
+    return None if run is None else _ended(await workflow_of(store, run, ()), run, last)
+
+
+def _at_end_now(store: Store, last: Stored) -> Run | None:
+    """As `at_end`; None also where the definition must be read first."""
+    run = _carried(last)
+    return None if run is None else _ended(store.definitions.compiled(run.digest), run, last)
+
+
+def _carried(last: Stored) -> Run | None:
+    """The state that an event carries: that of the run before it."""
     state = owner_state(last.headers)
-    if state is None:
-        return None
     try:
-        run = from_snapshot(state)
+        return None if state is None else from_snapshot(state)
     except msgspec.MsgspecError as error:
         log.error("end_state_unreadable", seq=last.seq, error=str(error))
         return None
-    workflow = await workflow_of(store, run, ())
+
+
+def _ended(workflow: Workflow | None, run: Run, last: Stored) -> Run | None:
+    """The run after its end; None if it has not ended with it, or without its definition."""
     found = records([last])
-    if workflow is None or not found:
-        return None
-    ended = advance_safely(expanded(workflow, run), run, found[0])[0]
+    ended = advance_safely(expanded(workflow, run), run, found[0])[0] if workflow is not None and found else None
     return ended if ended is not None and ended.ended else None
 
 
@@ -296,12 +294,17 @@ async def load_many(
     without = {run_id for run_id in moving if known is not None and run_id not in known and run_id not in entries}
     gate = asyncio.Semaphore(READS_AT_ONCE)
 
-    async def one(run_id: str) -> Run | None:
-        entry, run, last = entries.get(run_id), read.get(run_id), lasts.get(run_id)
+    def at_hand(run_id: str) -> Run | None:
+        """The run, if nothing more need be read: so most runs of a list take no task."""
+        run, last = read.get(run_id), lasts.get(run_id)
         if run is not None and (run.status in FINAL or (last is not None and run.seq == last.seq and not run.removed)):
             return run
-        if run_id in without:
-            return None
+        with suppress(NeedsUpgrade):  # `one` says so
+            return None if last is None else _at_end_now(store, last)
+        return None
+
+    async def one(run_id: str) -> Run | None:
+        entry, last = entries.get(run_id), lasts.get(run_id)
         async with gate:
             try:
                 if last is not None and (ended := await at_end(store, last)) is not None:
@@ -314,7 +317,10 @@ async def load_many(
                 log.warning("run_left_out", run_id=run_id, reason=str(error))
                 return None
 
-    found = dict(zip(run_ids, await all_of(map(one, run_ids)), strict=True))
+    found = {run_id: at_hand(run_id) for run_id in run_ids}
+    others = [run_id for run_id, run in found.items() if run is None and run_id not in without]
+    if others:
+        found |= zip(others, await all_of(map(one, others)), strict=True)
     if by_index and without:
         found |= await _archived_runs(store, sorted(without))
     return [run for run in found.values() if run is not None]

@@ -154,6 +154,15 @@ def archive_mark_in(body: bytes) -> ArchiveMark | None:
         return None
 
 
+def archived_in(page: Sequence[Stored], before: int) -> int:
+    """Where the archive has a run after these messages of its history, if nobody has brought it back since; `before`:
+    where it had it until then."""
+    for stored in page:
+        if is_archive_mark(stored.data) and (mark := archive_mark_in(stored.data)) is not None:
+            before = mark.payload.seq if isinstance(mark, RunArchived) else 0
+    return before
+
+
 def _differences(numbers: Sequence[int]) -> list[int]:
     return [*numbers[:1], *(later - former for former, later in pairwise(numbers))]
 

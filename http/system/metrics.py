@@ -7,14 +7,9 @@ time, for a moment at most. Missing answers are left out; there is always a resp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import accumulate
+from collections.abc import Collection
 
 from falcon.asgi import Request, Response
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.core import Metric as Family
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
-from prometheus_client.registry import Collector
 
 from penstock.broker import names
 from penstock.broker.inspection.consumer_list import consumers_of
@@ -27,9 +22,9 @@ from penstock.config.process.background import both, each_of
 from penstock.engine.errors import PenstockError, Unavailable
 from penstock.engine.run.kinds.table import queues
 from penstock.http.backend import Backend
+from penstock.http.system.metric_pages import MetricPages, accepted
 from penstock.http.system.storage import storage
 from penstock.telemetry.meters import Sample
-from penstock.telemetry.metrics import METRICS, Metric
 
 ANSWERS_S_MAX = 0.3
 BROKER_S_MAX = 2.0
@@ -37,20 +32,15 @@ BROKER_S_MAX = 2.0
 
 class Metrics:
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+        self._backend, self._pages = backend, MetricPages()
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """The metrics of the whole service in Prometheus' text format, or as OpenMetrics if that is requested."""
         (reports, about), samples = await both(_answers(self._backend), _samples(self._backend))
-        write, resp.content_type = _format(req.get_header("Accept") or "")
+        wanted = accepted(req.get_header("Accept") or "")
+        resp.content_type = wanted.content_type
         resp.set_header("Vary", "Accept")
-        resp.data = exposition(reports, [*samples, *about], write)
-
-
-def _format(accept: str) -> tuple[Callable[[Collector], bytes], str]:
-    """The format that the client accepts; the text format by default, which every scraper reads."""
-    write, content_type = choose_encoder(accept)
-    return (write, content_type) if "openmetrics" in content_type else (generate_latest, CONTENT_TYPE_PLAIN_0_0_4)
+        resp.data = self._pages.page(reports, [*samples, *about], wanted)
 
 
 async def _answers(backend: Backend) -> tuple[list[ProcessReport], list[Sample]]:
@@ -140,79 +130,3 @@ def _about(reports: Collection[ProcessReport]) -> list[Sample]:
     samples = [sample for report in reports for sample in report.metrics if sample.name == "penstock_partition_owner"]
     owned = {sample.labels.get("partition") for sample in samples if sample.value}
     return [Sample("penstock_processes", len(reports)), Sample("penstock_partitions_unowned", PARTITIONS - len(owned))]
-
-
-def exposition(
-    reports: Iterable[ProcessReport], samples: Iterable[Sample], write: Callable[[Collector], bytes] = generate_latest
-) -> bytes:
-    """The page: each process's metrics with its name and host, and those of the service. Samples with equal labels are
-    added."""
-    sums: dict[str, dict[tuple[str, ...], Sample]] = {name: {} for name in METRICS}
-    for sample in samples:
-        _add(sums, sample, ())
-    for report in reports:
-        for sample in report.metrics:
-            _add(sums, sample, (report.host, report.process))
-    return write(_Page(sums))
-
-
-def _add(sums: dict[str, dict[tuple[str, ...], Sample]], sample: Sample, owner: tuple[str, ...]) -> None:
-    """Add a sample, unless it does not match the table: then another version has sent it."""
-    metric = METRICS.get(sample.name)
-    if (
-        metric is None
-        or sample.labels.keys() != set(metric.labels)
-        or not _fits(metric, sample)
-        or (metric.of == "process") != bool(owner)
-    ):
-        return
-    labels = (*owner, *(sample.labels[label] for label in metric.labels))
-    before = sums[metric.name].get(labels)
-    sums[metric.name][labels] = sample if before is None else _sum(before, sample)
-
-
-def _fits(metric: Metric, sample: Sample) -> bool:
-    return len(sample.counts or ()) == (len(metric.bounds) + 1 if metric.kind == "histogram" else 0)
-
-
-def _sum(one: Sample, other: Sample) -> Sample:
-    counts = [a + b for a, b in zip(one.counts or (), other.counts or (), strict=True)]
-    return Sample(one.name, one.value + other.value, one.labels, counts or None)
-
-
-class _Page(Collector):
-    """Formats samples with the Prometheus library."""
-
-    def __init__(self, sums: dict[str, dict[tuple[str, ...], Sample]]) -> None:
-        self._sums = sums
-
-    def collect(self) -> Iterator[Family]:
-        for name, found in self._sums.items():
-            if found:
-                yield _family(METRICS[name], found)
-
-
-def _family(metric: Metric, found: dict[tuple[str, ...], Sample]) -> Family:
-    labels = (*(("host", "process") if metric.of == "process" else ()), *metric.labels)
-    match metric.kind:
-        case "counter":
-            counter = CounterMetricFamily(metric.name, metric.help, labels=labels)
-            for values, sample in found.items():
-                counter.add_metric(values, sample.value)
-            return counter
-        case "gauge":
-            gauge = GaugeMetricFamily(metric.name, metric.help, labels=labels)
-            for values, sample in found.items():
-                gauge.add_metric(values, sample.value)
-            return gauge
-        case "histogram":
-            histogram = HistogramMetricFamily(metric.name, metric.help, labels=labels)
-            for values, sample in found.items():
-                histogram.add_metric(values, _buckets(metric, sample), sample.value)
-            return histogram
-
-
-def _buckets(metric: Metric, sample: Sample) -> list[tuple[str, float]]:
-    assert sample.counts is not None
-    bounds = [*map(str, metric.bounds), "+Inf"]
-    return list(zip(bounds, accumulate(sample.counts), strict=True))

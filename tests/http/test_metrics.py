@@ -24,7 +24,8 @@ from penstock.broker.streams.telemetry import ProcessReport
 from penstock.config.settings import BrokerSettings, HttpSettings, Settings
 from penstock.engine.run.commands import DispatchTask
 from penstock.http.app import create_app
-from penstock.http.system.metrics import ANSWERS_S_MAX, exposition
+from penstock.http.system.metric_pages import MetricPages
+from penstock.http.system.metrics import ANSWERS_S_MAX
 from penstock.telemetry.meters import Histogram, Meters, Sample
 from penstock.telemetry.metrics import METRICS
 from tests.conftest import free_port
@@ -274,7 +275,7 @@ def test_histograms_are_cumulative_and_add_up() -> None:
     for value in (0.0001, 0.0007, 0.0007, 99.0):
         histogram.observe(value)
     sample = Sample("penstock_publish_seconds", histogram.sum, {}, histogram.counts)
-    page = parsed(exposition([report("p", sample, life="1"), report("p", sample, life="2")], []).decode())
+    page = parsed(MetricPages().page([report("p", sample, life="1"), report("p", sample, life="2")], []).decode())
     assert (2, 6) == tuple(total(page, "penstock_publish_seconds_bucket", le=le) for le in ("0.0005", "0.001"))
     assert (6, 8) == tuple(total(page, "penstock_publish_seconds_bucket", le=le) for le in ("10.0", "+Inf"))
     assert 8 == total(page, "penstock_publish_seconds_count")
@@ -293,15 +294,15 @@ def test_histograms_are_cumulative_and_add_up() -> None:
     ],
 )
 def test_what_does_not_fit_the_table_is_left_out(sample: Sample) -> None:
-    assert b"" == exposition([report("p", sample)], []).strip()
+    assert b"" == MetricPages().page([report("p", sample)], []).strip()
 
 
 def test_labels_of_any_text_leave_a_page_that_can_be_read() -> None:
     odd = 'a"b\\c\nd{}=,é'
     page = parsed(
-        exposition(
-            [report("p", Sample("penstock_step_events_total", 3, {"task": odd, "event": "started"}))], []
-        ).decode()
+        MetricPages()
+        .page([report("p", Sample("penstock_step_events_total", 3, {"task": odd, "event": "started"}))], [])
+        .decode()
     )
     assert 3 == total(page, "penstock_step_events_total", task=odd)
 

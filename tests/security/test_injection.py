@@ -29,7 +29,7 @@ from penstock.engine.run.events import StepCompleted, encode
 from penstock.engine.validation import parse
 from penstock.http.app import create_app
 from penstock.http.resources.events import Show, _message
-from penstock.http.system.metrics import exposition
+from penstock.http.system.metric_pages import MetricPages
 from penstock.telemetry.meters import Sample
 from penstock.telemetry.metrics import METRICS
 from tests.http.conftest import ONE_STEP
@@ -274,9 +274,14 @@ def test_nothing_in_an_event_can_begin_another_one_of_the_stream() -> None:
 
 def test_no_label_of_a_metric_can_write_a_line_of_its_own() -> None:
     metric, hostile = METRICS["penstock_run_events_total"], 'a"} 1\npenstock_forged{x="\\'
-    page = exposition(
-        [ProcessReport("p", hostile, 1, "l", "", [Sample(metric.name, 1, dict.fromkeys(metric.labels, hostile))])], []
-    ).decode()
+    page = (
+        MetricPages()
+        .page(
+            [ProcessReport("p", hostile, 1, "l", "", [Sample(metric.name, 1, dict.fromkeys(metric.labels, hostile))])],
+            [],
+        )
+        .decode()
+    )
     found = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
     assert "penstock_forged" not in {sample.name for sample in found}
     assert hostile in {value for sample in found for value in sample.labels.values()}
