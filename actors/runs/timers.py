@@ -72,8 +72,11 @@ class Timers:
         return len(self._armed)
 
     def arm(self, run_id: str, command: SetTimer, since: float, *, maybe_stored: bool = False) -> None:
-        """Set a timer. It replaces one of the same run and name, and never fires early by the broker's clock."""
-        self._forget(run_id, command.timer)
+        """Set a timer. It replaces one of the same run and name, and never fires early by the broker's clock. The same
+        one, set once more by a state that was read again, holds the events that it has held before."""
+        before = self._forget(run_id, command.timer)
+        if before is not None and before.command == command:
+            since = min(since, before.since)
         armed = _Armed(run_id, names.partition(run_id), command, since, maybe_stored=maybe_stored)
         self._armed[run_id, command.timer] = armed
         self._held.setdefault(armed.partition, {})[id(armed)] = armed
@@ -109,8 +112,8 @@ class Timers:
 
     def holds_from(self, partition: int) -> float:
         """Events of the partition that were received from this moment on must stay unacknowledged (infinity: none)."""
-        held = self._held.get(partition)
-        return next(iter(held.values())).since if held else float("inf")
+        held = self._held.get(partition, {})
+        return min((armed.since for armed in held.values()), default=float("inf"))  # not in the order of the events
 
     async def run(self) -> None:
         """Fire timers and hand them over to the broker, each when it is due, for ever."""

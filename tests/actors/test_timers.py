@@ -18,8 +18,10 @@ from penstock.actors.runs.timers import Timers
 from penstock.broker import names
 from penstock.broker.nats.direct import Stored
 from penstock.broker.nats.headers import MSG_ID
+from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store, open_store
 from penstock.config.settings import BrokerSettings
+from penstock.engine.run.commands import SetTimer
 from penstock.engine.run.events import StepCompleted, TimerFired, WorkflowStarted, decode
 from tests.support.clocks import set_clock
 from tests.support.waiting import until, until_true
@@ -106,6 +108,24 @@ def test_a_clock_of_the_broker_that_is_set_back_is_believed() -> None:
     for at in (1_000_000.0, 500.0):
         clock.observe(at, time.monotonic())
     assert 500.0 <= clock.now() < 1_000_000.0
+
+
+async def test_the_oldest_event_whose_timer_is_in_memory_holds_the_acknowledgements(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
+    """A run that is read for long sets its timers behind others whose events came later."""
+    run_id, timer = new_run_id(), SetTimer("workflow", time.time() + 3600)
+    partition = names.partition(run_id)
+    other = next(one for one in iter(new_run_id, None) if names.partition(one) == partition)
+    async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")) as shard:
+        now = time.monotonic()
+        shard.timers.arm(other, timer, now - 1)
+        shard.timers.arm(run_id, timer, now - 2)
+        assert now - 2 == shard.timers.holds_from(partition)
+        shard.timers.arm(run_id, timer, now)  # a state that was read again: its event is as old as before
+        assert now - 2 == shard.timers.holds_from(partition)
+        shard.timers.arm(run_id, SetTimer("workflow", time.time() + 7200), now)  # another one, of a later event
+        assert now - 1 == shard.timers.holds_from(partition)
 
 
 @pytest.mark.parametrize("act", ["_fire", "_schedule"])
