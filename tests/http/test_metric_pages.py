@@ -1,15 +1,19 @@
-"""Pages of metrics: the texts that are kept from the last page say what a new page would say."""
+"""Pages of metrics: the texts that are kept from the last page say what the library would write now."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from penstock.broker.streams.telemetry import ProcessReport
 from penstock.http.system import metric_pages
-from penstock.http.system.metric_pages import FORMATS_MAX, TEXT, MetricPages, accepted
+from penstock.http.system.metric_pages import FORMATS_MAX, TEXT, Format, MetricPages, accepted
 from penstock.telemetry.meters import Sample
 from penstock.telemetry.metrics import METRICS
 
@@ -39,14 +43,26 @@ SCRAPES = st.tuples(
 )
 
 
+class Whole(Collector):
+    """All metrics at once."""
+
+    def __init__(self, found: Sequence[ProcessReport], of_service: Sequence[Sample]) -> None:
+        self._sums = metric_pages._sums(found, of_service)
+
+    def collect(self) -> Iterator[Family]:
+        for name, samples_of in self._sums.items():
+            if samples_of:
+                yield metric_pages._family(METRICS[name], samples_of)
+
+
 @given(st.lists(SCRAPES, max_size=5))
-def test_a_page_is_as_one_that_is_written_anew(
-    scrapes: list[tuple[list[ProcessReport], list[Sample], metric_pages.Format]],
+def test_a_page_is_as_the_library_writes_it_as_a_whole(
+    scrapes: list[tuple[list[ProcessReport], list[Sample], Format]],
 ) -> None:
     pages = MetricPages()
     for found, of_service, wanted in scrapes:
         page = pages.page(found, of_service, wanted)
-        assert MetricPages().page(found, of_service, wanted) == page
+        assert wanted.write(Whole(found, of_service)) == page
         if wanted is TEXT:
             list(text_string_to_metric_families(page.decode()))
         else:

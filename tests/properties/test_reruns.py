@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,17 @@ from tests.properties.test_advance_machine import ACTS, ANSWERS, EXAMPLES, NUMBE
 from tests.properties.world import RUN_ID, some
 
 STORY = st.lists(st.tuples(ACTS, PICK, ANSWERS, NUMBERED, st.booleans()), max_size=30)
+Definition: TypeAlias = dict[str, object]
+Story: TypeAlias = list[tuple[str, int, str, bool, bool]]
+
+
+def _examples(most: int) -> settings:
+    return settings(
+        max_examples=EXAMPLES or most,
+        derandomize=not EXAMPLES,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    )
 
 
 class Rerun(World):
@@ -95,23 +107,11 @@ class Rerun(World):
 
 
 @given(definitions(), STORY, PICK, PICK)
-@settings(
-    max_examples=EXAMPLES or 120,
-    derandomize=not EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-)
+@_examples(120)
 def test_a_rerun_takes_over_what_was_done_and_carries_out_the_rest(
-    definition: dict[str, object],
-    story: list[tuple[str, int, str, bool, bool]],
-    pick: int,
-    cut: int,
+    definition: Definition, story: Story, pick: int, cut: int
 ) -> None:
-    first = _ended(definition, story)
-    assume(first.known().compensation is None)
-    again = Rerun(first, some(list(first.whole().steps), pick))
-    again.begin_again()
-    events = list(again.take_over())
+    first, again, events = _taking_over(definition, story, pick)
     for event in [*events[: cut % (len(events) + 1)], *events]:  # whoever took them over died, and another one does
         again.tell(event)
     assert again.known().taking is None
@@ -126,23 +126,11 @@ def test_a_rerun_takes_over_what_was_done_and_carries_out_the_rest(
 
 
 @given(definitions().map(lambda found: {**found, "timeout": "1h"}), STORY, PICK, PICK)
-@settings(
-    max_examples=EXAMPLES or 60,
-    derandomize=not EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-)
+@_examples(60)
 def test_a_rerun_whose_time_is_over_while_it_takes_over_begins_nothing(
-    definition: dict[str, object],
-    story: list[tuple[str, int, str, bool, bool]],
-    pick: int,
-    cut: int,
+    definition: Definition, story: Story, pick: int, cut: int
 ) -> None:
-    first = _ended(definition, story)
-    assume(first.known().compensation is None)
-    again = Rerun(first, some(list(first.whole().steps), pick))
-    again.begin_again()
-    events = list(again.take_over())
+    _, again, events = _taking_over(definition, story, pick)
     assume(events)
     at = cut % len(events)
     for event in events[:at]:
@@ -168,7 +156,16 @@ def _check_taken(first: World, again: Rerun) -> None:
             assert bytes(outputs[0]) == bytes(outputs[1])
 
 
-def _ended(definition: dict[str, object], story: list[tuple[str, int, str, bool, bool]]) -> World:
+def _taking_over(definition: Definition, story: Story, pick: int) -> tuple[World, Rerun, list[Event]]:
+    """A run that has ended, its rerun from some step, which has begun, and the events that take steps over."""
+    first = _ended(definition, story)
+    assume(first.known().compensation is None)
+    again = Rerun(first, some(list(first.whole().steps), pick))
+    again.begin_again()
+    return first, again, list(again.take_over())
+
+
+def _ended(definition: Definition, story: Story) -> World:
     """A world whose run has ended, after this story and whatever followed in a fair world."""
     world = World()
     world.begin(definition, later=False, lands=True, endless=False)
