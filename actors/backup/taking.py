@@ -64,12 +64,8 @@ def _make_empty(directory: Path) -> None:
 
 async def _handled(store: Store) -> dict[int, int]:
     """Up to which sequence everything is handled, by partition."""
-    view, found = await store.owners.read(), dict[int, int]()
-    latest, log = await store.consumers.latest(), (await store.history.tip()).created
-    for partition in latest.keys() | view.claims.keys():
-        floor = await store.consumers.floor(latest[partition]) or 0 if partition in latest else 0
-        found[partition] = max(floor, view.handled_before(partition, log) - 1)
-    return found
+    view, log = await store.owners.read(), (await store.history.tip()).created
+    return {partition: view.handled_before(partition, log) - 1 for partition in view.claims}
 
 
 async def existing_streams(broker: Broker, settings: BrokerSettings) -> list[str]:

@@ -24,7 +24,7 @@ async def engine_progress(store: Store, run_id: str, last_seq: int, now: float) 
     progress = await store.consumers.progress(claimed.claim.consumer)
     if progress is None:
         return EngineProgress(partition)
-    handled_before = max(progress.floor + 1, view.handled_before(partition, claimed.claim.log))
+    handled_before = view.handled_before(partition, claimed.claim.log)
     return await _lag(store, partition, progress.delivered, handled_before, last_seq, now)
 
 

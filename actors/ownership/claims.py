@@ -53,8 +53,8 @@ class Claims:
                 self._members.lease.end()
 
     async def assume(self, view: View) -> None:
-        """Add a claim to the view for each partition without one: its latest consumer knows what was handled. Raises
-        Unavailable."""
+        """Add a claim to the view for each partition without one: only its latest consumer may know what was handled.
+        Raises Unavailable."""
         latest = await self._store.consumers.latest()
         for number in range(PARTITIONS):
             view.claims.setdefault(number, Claimed(Claim(consumer=latest.get(number, ""), log=self.log), 0))
@@ -122,12 +122,16 @@ class Claims:
         return found is None or found.in_memory
 
     async def _take_by(self, number: int, view: View, consumer: str) -> Claimed:
-        """Go on behind what the former claim, its consumer and the notes say is handled. A broker whose machine has
-        crashed may have lost the end of its log: what is stored there later is new."""
+        """Go on behind what the former claim and the notes say is handled. A broker whose machine has crashed may have
+        lost the end of its log: what is stored there later is new.
+
+        The consumer of a former owner is not asked: the broker takes the removal of an event that was delivered for its
+        acknowledgement, and so for that of all before it.
+        """
         former = view.claims[number]
-        asked = bool(former.claim.consumer) and not self.is_unresponsive(former.claim.consumer)
-        handled = await self._store.consumers.floor(former.claim.consumer) if asked else None
-        known = max(view.handled_before(number, self.log), (handled or 0) + 1)
+        known = view.handled_before(number, self.log)
+        if not former.revision and former.claim.consumer and not self.is_unresponsive(former.claim.consumer):
+            known = max(known, (await self._store.consumers.floor(former.claim.consumer) or 0) + 1)
         return await self._write(
             number, Claim(self._members.me.id, consumer, min(known, self._tip + 1), self.log), former
         )

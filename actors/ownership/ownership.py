@@ -28,7 +28,7 @@ from penstock.config.process.rate_limited_log import log_rate_limited
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
 
 SIBLINGS_S_MAX = 0.6  # to wait for the other shards of the same start; then partitions are taken without them
-NOTED_EVERY_S = 2.0  # how far the partitions are, for after a restart of the broker
+NOTED_EVERY_S = 2.0  # how far the partitions are, for the next owner after a crash
 SETTLE_S = 0.25  # no shard comes or goes for so long before partitions move between living shards
 CALM_S = 5.0  # and for so long before a shard that has all of them makes a common consumer
 
@@ -188,9 +188,8 @@ class Ownership:
         await self._go_on(number, await self._shard.hand_over(number))
 
     async def _note_handled(self) -> None:
-        """Note how far each partition is, if its consumer would not survive a restart of the broker, or does not know
-        it. Raises Unavailable."""
-        if now() - self._noted_at < NOTED_EVERY_S or not (self._store.consumers.in_memory or self._shard.reads_by_one):
+        """Note how far each partition is, for who goes on with it if this shard dies. Raises Unavailable."""
+        if now() - self._noted_at < NOTED_EVERY_S:
             return
         self._noted_at = now()
         starts = {n: start for n, start in self._shard.handled_before.items() if start > self._noted.get(n, 1)}
@@ -206,7 +205,7 @@ class Ownership:
         consumer = self._claims.mine[number].claim.consumer
         await self._store.history.last_seq()
         with suppress(Unavailable):
-            await self._store.consumers.floor(consumer)
+            await self._store.consumers.progress(consumer)
             return
         log.warning("consumer_unresponsive", shard=self._members.me.shard, partition=number, consumer=consumer)
         await self._go_on(number, await self._shard.give_up(number))

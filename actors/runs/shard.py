@@ -145,11 +145,6 @@ class Shard:
         """By partition the sequence before which everything is handled."""
         return {number: queue.start for number, queue in self._queues.items()}
 
-    @property
-    def reads_by_one(self) -> bool:
-        """Whether one consumer has the events of all partitions."""
-        return any(queue.reader is not None for queue in self._queues.values())
-
     async def own(self, number: int, consumer: str, start: int, *, fresh: bool) -> None:
         """Take the events of a partition from here on, by this consumer. A `fresh` one is created first: it delivers
         what was stored from the sequence `start` on. Raises Unavailable."""
@@ -191,14 +186,14 @@ class Shard:
         skip_reset = fresh
 
         async def begin() -> None:
-            """Also called after a reconnect: what was in flight is lost, so all unacknowledged events come again."""
+            """Also called after a reconnect: what was in flight is lost, so all that is not handled comes again."""
             nonlocal skip_reset
             tip = await self.store.history.tip()
             self.clock.observe(tip.at, time.monotonic())  # later than any event that comes again from here on
             queue.begin(tip.seq)
             self.timers.learn(number, tip.seq)
             self.lease.check()  # a former owner would create the consumer again that its successor has removed
-            if not skip_reset and not await self.store.consumers.reset(queue.consumer):
+            if not skip_reset and not await self.store.consumers.reset(queue.consumer, queue.start):
                 await self.store.consumers.open(queue.consumer, number, queue.start)
             skip_reset = False
 
@@ -222,7 +217,7 @@ class Shard:
             self.lease.check()
             if not reader.partitions:  # all were given up meanwhile: the consumer is not needed any more
                 return
-            if not skip_reset and not await self.store.consumers.reset(reader.consumer):
+            if not skip_reset and not await self.store.consumers.reset(reader.consumer, start):
                 await self.store.consumers.open(reader.consumer, None, start)
             skip_reset = False
 

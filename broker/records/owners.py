@@ -163,9 +163,9 @@ class Owners:
         return await self._write(record_keys.claim_key(number), _ENCODER.encode(claim), expect, {})
 
     async def note_handled(self, handled: Mapping[int, Handled]) -> None:
-        """Write how far the owner of these partitions is: where their consumers are in the broker's memory, a restart
-        of the broker would have all of the log handled again. A note that comes late says less than a later owner's
-        would, which is handled again then. Raises Unavailable (outcome unknown)."""
+        """Write how far the owner of these partitions is: the next one begins there if this one dies. A note that comes
+        late says less than a later owner's would, which is handled again then. Raises Unavailable (outcome
+        unknown)."""
         await all_of(
             self._bucket.put(record_keys.handled_key(number), _ENCODER.encode(one)) for number, one in handled.items()
         )

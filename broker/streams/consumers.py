@@ -105,7 +105,8 @@ class Consumers:
                     raise
 
     async def floor(self, consumer: str) -> int | None:
-        """The sequence up to which everything is acknowledged; None: the consumer does not exist. Raises
+        """The sequence up to which everything is acknowledged, or was removed after it had been delivered: with one
+        that is removed so, the broker takes all before it for acknowledged. None: the consumer does not exist. Raises
         Unavailable."""
         found = await self.progress(consumer)
         return None if found is None else found.floor
@@ -119,12 +120,17 @@ class Consumers:
                 raise
             return None
 
-    async def reset(self, consumer: str) -> bool:
-        """Deliver everything unacknowledged again, at once and in order; False: the consumer does not exist. Raises
-        Unavailable."""
-        if await self.floor(consumer) is None:  # the broker would not answer
-            return False
-        await self._api("RESET", consumer)
+    async def reset(self, consumer: str, start: int) -> bool:
+        """Deliver everything from the sequence `start` on again, at once and in order, but nothing before the sequence
+        with which the consumer was made. False: the consumer does not exist. Raises Unavailable."""
+        try:
+            made = await self._api("INFO", consumer)
+        except ApiError as error:
+            if error.err_code != Code.CONSUMER_NOT_FOUND:
+                raise
+            return False  # the broker would not answer
+        seq = max(start, int(made["config"].get("opt_start_seq", 1)))
+        await self._api("RESET", consumer, {"seq": seq})
         return True
 
     async def latest(self) -> dict[int, str]:
@@ -162,8 +168,10 @@ class Consumers:
                 break
         return [(parsed, one) for one in found if (parsed := names.engine_consumer_in(one)) is not None]
 
-    async def _api(self, verb: str, consumer: str, timeout_s: float = LEADER_S) -> dict[str, Any]:
-        call = self._broker.api(f"CONSUMER.{verb}.{names.HISTORY}.{consumer}", timeout_s=timeout_s)
+    async def _api(
+        self, verb: str, consumer: str, request: dict[str, Any] | None = None, timeout_s: float = LEADER_S
+    ) -> dict[str, Any]:
+        call = self._broker.api(f"CONSUMER.{verb}.{names.HISTORY}.{consumer}", request, timeout_s=timeout_s)
         return await self._observed(consumer, call)
 
     async def _observed(self, consumer: str, call: Awaitable[T]) -> T:

@@ -303,6 +303,32 @@ async def test_without_its_consumer_a_partition_goes_on_where_its_former_owner_n
     assert claim.consumer != former.consumer
 
 
+async def test_what_a_dead_owner_had_not_handled_is_handled_though_a_later_event_was_removed(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
+    """The broker takes the removal of an event for an acknowledgement, and so for that of all events before it."""
+    async with opened(broker_settings, "a") as shard:
+        run_id = await start(store, {**chain("unhandled", 1), "timeout": "1s500ms"})
+        partition = names.partition(run_id)
+        await until(lambda: store.reader.one(names.TASKS, names.task_subject("unhandled.echo", run_id)))
+        other = next(one for one in iter(new_run_id, None) if names.partition(one) == partition)
+        late = await store.history.append(StepCompleted(run_id=other, step_id="s0", attempt_number=1))
+        consumer = (await store.owners.read()).claims[partition].claim.consumer
+        await until(lambda: is_delivered(store, consumer, late))
+        await store.history.erase(late)
+        await until(lambda: is_acknowledged(store, consumer, late))
+        assert 1 == shard.timers.in_memory
+        shard.lease.end()  # it dies
+    async with opened(broker_settings, "b"):
+        run = await ended(store, run_id)
+    assert "workflow timeout exceeded (1s500ms)" == run.error
+
+
+async def is_delivered(store: Store, consumer: str, seq: int) -> bool:
+    found = await store.consumers.progress(consumer)
+    return found is not None and found.delivered >= seq
+
+
 async def test_a_timer_that_a_later_owner_has_set_is_neither_replaced_nor_withdrawn(store: Store) -> None:
     run_id = new_run_id()
     subject = names.schedule_subject(run_id, "late")

@@ -15,7 +15,7 @@ from penstock.broker.run_ids import new_run_id
 from penstock.broker.store import Store
 from penstock.config.limits import PARTITIONS
 from penstock.engine.run.events import StepStarted
-from tests.support.waiting import until_true
+from tests.support.waiting import until, until_true
 
 
 async def appended(store: Store, run_id: str, count: int) -> list[int]:
@@ -86,7 +86,7 @@ async def test_only_consumers_of_the_same_partitions_that_were_made_before_are_f
         await store.consumers.remove(consumer)
         await store.consumers.remove(consumer)
         assert await store.consumers.floor(consumer) is None
-        assert not await store.consumers.reset(consumer)
+        assert not await store.consumers.reset(consumer, 1)
 
 
 async def test_the_latest_consumer_of_a_partition_may_be_that_of_all(store: Store) -> None:
@@ -130,3 +130,23 @@ async def test_one_that_is_there_is_left_as_it_is(store: Store) -> None:
     await store.consumers.open(consumer, partition, seqs[1])
     await store.consumers.open(consumer, partition, 1)
     assert seqs[1] - 1 == await store.consumers.floor(consumer)
+
+
+async def test_the_broker_takes_what_is_removed_for_acknowledged_and_with_it_all_before(store: Store) -> None:
+    """Why nobody goes on behind what a consumer says is acknowledged, nor has it begin again there."""
+    run_id = new_run_id()
+    partition, seqs = names.partition(run_id), await appended(store, run_id, 4)
+    consumer, found = names.engine_consumer(partition, 12), list[Delivery]()
+    await store.consumers.open(consumer, partition, seqs[0])
+
+    async def is_passed_over() -> bool:
+        return await store.consumers.floor(consumer) == seqs[2]
+
+    async with open_pull(store.broker, names.HISTORY, consumer, found.append, batch=100):
+        await until_true(lambda: len(found) >= len(seqs))
+        await store.history.erase(seqs[2])
+        await until(is_passed_over)
+        assert await store.consumers.reset(consumer, seqs[0])
+        await until_true(lambda: len(found) >= 2 * len(seqs) - 1)
+    assert [seqs[0], seqs[1], seqs[3]] == [delivery.seq for delivery in found[len(seqs) :]]
+    await store.consumers.remove(consumer)

@@ -141,17 +141,19 @@ async def test_the_partition_is_the_one_that_the_broker_chooses(store: Store) ->
     assert set(range(PARTITIONS)) == {names.partition(run_id) for run_id in run_ids}
 
 
-async def test_a_reset_delivers_again_what_is_not_acknowledged(store: Store, run_id: str) -> None:
+@pytest.mark.parametrize("begin", [0, 1, 2, 3])
+async def test_a_reset_delivers_again_from_a_sequence_on(store: Store, run_id: str, begin: int) -> None:
+    """Whatever is acknowledged, but nothing from before the consumer's own beginning."""
     consumer = names.engine_consumer(names.partition(run_id), 1)
     seqs = [await store.history.append(StepStarted(run_id=run_id, step_id=f"s{n}")) for n in range(4)]
-    await store.consumers.open(consumer, names.partition(run_id), seqs[0])
+    await store.consumers.open(consumer, names.partition(run_id), seqs[1])
     async with consuming(store, consumer, seqs[-1]) as first:
-        [second] = [delivery for delivery in first if delivery.seq == seqs[1]]
-        await second.ack()
+        [third] = [delivery for delivery in first if delivery.seq == seqs[2]]
+        await third.ack()
         await store.broker.flush()
-    assert await store.consumers.reset(consumer)
+    assert await store.consumers.reset(consumer, seqs[begin])
     async with consuming(store, consumer, seqs[-1]) as again:
-        assert seqs[2:] == [delivery.seq for delivery in again]
+        assert seqs[max(begin, 1) :] == [delivery.seq for delivery in again]
 
 
 async def test_an_append_without_a_broker_is_unavailable(tmp_path: Path, run_id: str) -> None:

@@ -37,13 +37,13 @@ def answer_of(server: Server, parts: list[str], request: dict[str, Any]) -> Refu
             return _info(server, stream, request)
         case ["STREAM", "PURGE", _]:
             before = request.get("seq") or None  # 0 is everything, as without one
-            return {"success": True, "purged": stream.purge(request["filter"], before)}
+            return {"success": True, "purged": server.purge(stream, request["filter"], before)}
         case ["STREAM", "MSG", "GET", _]:
             return _get(stream, request)
         case ["STREAM", "MSG", "DELETE", _]:
             if request["seq"] not in stream.messages:
                 return _not_there(stream, request["seq"])
-            stream.remove(request["seq"])
+            server.remove(stream, request["seq"])
             return {"success": True}
         case ["CONSUMER", "CREATE", _]:
             return create_reader(server, stream, request["config"])
@@ -68,8 +68,8 @@ def answer_of(server: Server, parts: list[str], request: dict[str, Any]) -> Refu
             del server.consumers[name]
             return {"success": True}
         case ["CONSUMER", "RESET", _, name]:
-            server.consumers[name].reset()
-            return {"reset_seq": server.consumers[name].floor + 1}
+            server.consumers[name].reset(request["seq"])
+            return {"reset_seq": request["seq"]}
         case _:
             raise AssertionError(f"the simulated broker does not know {'.'.join(parts)}")
 

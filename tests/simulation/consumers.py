@@ -27,7 +27,11 @@ class Waiting:
 
 class Consumer:
     """`floor` is the last sequence that is acknowledged with all before it. What was delivered waits `ack_wait_s` for
-    that. One that is not `lasting` is in the broker's memory, and goes with it."""
+    that. One that is not `lasting` is in the broker's memory, and goes with it.
+
+    As the real one, it takes the removal of what was delivered for its acknowledgement: by its sequence for that of all
+    before it, too; by its subject only in what it says, `_told`, and while it is behind the first message of all.
+    """
 
     def __init__(
         self, server: Server, name: str, filter_subject: str, ack_wait_s: float, start: int = 1, *, lasting: bool = True
@@ -35,6 +39,7 @@ class Consumer:
         self._server, self.name, self.filter, self.lasting = server, name, filter_subject, lasting
         self._stream, self._ack_wait_s = server.history, ack_wait_s
         self.floor = self._written = start - 1
+        self._told, self._start = 0, start
         self._written_at = server.now
         self._next: deque[Message] = deque(self._stream.matching(filter_subject, start))
         self._again: deque[Message] = deque()
@@ -50,12 +55,12 @@ class Consumer:
     def progress(self) -> dict[str, Any]:
         """How far it is, as the broker describes it."""
         return {
-            "ack_floor": {"stream_seq": self.floor},
+            "ack_floor": {"stream_seq": max(self.floor, self._told)},
             "delivered": {"stream_seq": max(self._pending, default=self.floor)},
             "num_pending": len(self._next),
             "num_ack_pending": len(self._pending),
             "num_waiting": len(self._requests),
-            "config": {} if self.lasting else {"mem_storage": True},
+            "config": {"opt_start_seq": self._start} | ({} if self.lasting else {"mem_storage": True}),
         }
 
     def takes(self, subject: str) -> bool:
@@ -83,8 +88,22 @@ class Consumer:
         self._pending = {one: found for one, found in self._pending.items() if one > seq}
         self._again = deque(message for message in self._again if message.seq > seq)
 
-    def reset(self) -> None:
-        """Everything that is not acknowledged comes again, counted from the beginning. Requests stay as they are."""
+    def was_removed(self, seq: int) -> None:
+        if seq in self._pending:
+            self.acknowledge(seq)
+
+    def some_were_purged(self) -> None:
+        first_seq = next(iter(self._stream.messages), self._stream.last_seq + 1)
+        if self.floor >= first_seq:
+            return
+        self.floor = first_seq - 1
+        for seq in self._pending.keys() - self._stream.messages.keys():
+            del self._pending[seq]
+            self._told = max(self._told, seq)
+
+    def reset(self, start: int) -> None:
+        """Everything from there on comes again, counted from the beginning. Requests stay as they are."""
+        self.floor, self._told = start - 1, 0
         self._pending.clear()
         self._again.clear()
         self._number = 0
@@ -96,7 +115,7 @@ class Consumer:
         self._requests.clear()
         if killed:
             self._write()
-            self.floor, before = self._written, self._server.now - WRITTEN_S
+            self.floor, before = max(self._written, self._told), self._server.now - WRITTEN_S
             self._pending = {seq: found for seq, found in self._pending.items() if found[2] <= before}
             self._again.clear()
             self._next = deque(self._stream.matching(self.filter, max(self._pending, default=self.floor) + 1))

@@ -29,6 +29,7 @@ from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.nats.pull import Delivery, Pull
+from penstock.broker.records.owners import Claimed, Handled, View
 from penstock.broker.store import Store
 from penstock.broker.streams.history import History
 from penstock.engine.errors import PenstockError
@@ -239,6 +240,19 @@ def _goes_on_with_the_consumer_of_a_former_owner() -> Patch:
     return Claims, "next_common_consumer", lambda claims, view: names.common_consumer(1)
 
 
+def _goes_on_behind_what_a_former_owners_consumer_says() -> Patch:
+    take_by = Claims._take_by
+
+    async def behind(own: Claims, number: int, view: View, consumer: str) -> Claimed:
+        former = view.claims[number].claim
+        floor = await own._store.consumers.floor(former.consumer) if former.consumer else None
+        if floor is not None:
+            view.handled[number] = Handled(max(floor + 1, view.handled_before(number, own.log)), own.log)  # type: ignore[index]
+        return await take_by(own, number, view, consumer)
+
+    return Claims, "_take_by", behind
+
+
 def _hands_partitions_over_with_the_consumer_of_all() -> Patch:
     return claims, "is_common", lambda claimed: False
 
@@ -312,6 +326,7 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _writes_old_states_over_newer_ones,
         _sets_timers_over_those_of_a_later_owner,
         _goes_on_with_the_consumer_of_a_former_owner,
+        _goes_on_behind_what_a_former_owners_consumer_says,
         _hands_partitions_over_with_the_consumer_of_all,
         _acknowledges_for_all_what_one_partition_has_handled,
         _acknowledges_while_it_gives_partitions_up,

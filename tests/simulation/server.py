@@ -314,7 +314,22 @@ class Server:
 
     def _expire(self, stream: Stream, message: Message) -> None:
         if stream.messages.get(message.seq) is message:
-            stream.remove(message.seq)
+            self.remove(stream, message.seq)
+
+    def remove(self, stream: Stream, seq: int) -> None:
+        """Remove one message, of which the consumers that have it learn."""
+        stream.remove(seq)
+        for consumer in self.consumers.values() if stream is self.history else ():
+            consumer.was_removed(seq)
+
+    def purge(self, stream: Stream, subject: str, before_seq: int | None) -> int:
+        """Remove what is stored under a subject, and return the number of messages."""
+        gone = stream.purge(subject, before_seq)
+        if gone and stream is self.history:
+            for consumer in self.consumers.values():
+                if consumer.takes(subject):
+                    consumer.some_were_purged()
+        return len(gone)
 
     def _stored_history(self, message: Message) -> None:
         headers = message.headers

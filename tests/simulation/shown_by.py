@@ -41,6 +41,7 @@ SHOWN_BY: Mapping[str, int] = {
     "gives_runs_that_follow_a_failure_no_labels": 169,
     "gives_slots_back_too_early": 24,
     "gives_up_when_one_step_cannot_be_undone": 19,
+    "goes_on_behind_what_a_former_owners_consumer_says": 843,
     "goes_on_with_what_was_packed_before": 54,
     "grants_late_requests_under_the_first_id": 294,
     "grants_one_too_many": 0,

@@ -128,11 +128,11 @@ class Stream:
         if not seqs:
             del self.subjects[message.subject]
 
-    def purge(self, subject: str, before_seq: int | None = None) -> int:
+    def purge(self, subject: str, before_seq: int | None = None) -> list[int]:
         gone = [message.seq for message in self.matching(subject) if before_seq is None or message.seq < before_seq]
         for seq in gone:
             self.remove(seq)
-        return len(gone)
+        return gone
 
     def _matching(self, pattern: str) -> Iterator[int]:
         for subject, seqs in self.subjects.items():

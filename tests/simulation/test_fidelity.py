@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from functools import partial
@@ -171,7 +172,7 @@ async def deliveries(store: Store) -> list[Any]:
         await taken[1].ack()
         await store.broker.flush()
         await until(acknowledged)
-        await store.consumers.reset(consumer)
+        await store.consumers.reset(consumer, taken[1].seq + 1)
         await received(4)
     unknown = names.engine_consumer(partition, 99)
     return [
@@ -180,6 +181,52 @@ async def deliveries(store: Store) -> list[Any]:
         await store.consumers.floor(unknown),
         sorted(await store.consumers._listed()),
     ]
+
+
+async def removals(store: Store) -> list[Any]:
+    """What is removed after its delivery is taken for acknowledged, and all before it; a reset knows better."""
+    got: list[int] = []
+    arrived, found = asyncio.Event(), list[Any]()
+    partition = names.partition(RUN)
+    other = next(one for one in (f"{n:032}" for n in itertools.count(1)) if names.partition(one) == partition)
+    consumer = names.engine_consumer(partition, 3)
+
+    def take(delivery: Delivery) -> None:
+        got.append(delivery.seq)
+        arrived.set()
+
+    async def received(count: int) -> None:
+        while len(got) < count:
+            arrived.clear()
+            await arrived.wait()
+
+    async def nothing() -> None:
+        """There is nothing to do before."""
+
+    async def said(floor: int) -> list[int]:
+        """What the consumer says once it is so far."""
+
+        async def is_there() -> bool:
+            return (await store.consumers.floor(consumer) or 0) >= floor
+
+        await until(is_there)
+        progress = await store.consumers.progress(consumer)
+        assert progress is not None
+        return [progress.floor, progress.in_hand]
+
+    seqs = [(await _sent(store, names.history_subject(one), {}))[0] for one in (RUN, RUN, other, RUN, RUN, RUN)]
+    await store.consumers.open(consumer, partition, 1)
+    async with store.history.consume(consumer, take, batch=16, room=lambda: 16, before=nothing):
+        await received(6)
+        await store.broker.api(f"STREAM.PURGE.{names.HISTORY}", {"filter": names.stored_subject(other)})
+        found.append(await said(seqs[2]))
+        await store.history.erase(seqs[3])
+        found.append(await said(seqs[3]))
+        await store.consumers.reset(consumer, seqs[1])
+        await received(9)
+        await store.history.erase(seqs[0])  # was not delivered since
+        found.append(await said(0))
+    return [*got, *found]
 
 
 async def whole_streams(store: Store) -> list[Any]:
@@ -294,7 +341,7 @@ async def deliveries_after_a_restart(store: Store, restart: Restart) -> list[Any
         await _raw(store, names.history_subject(RUN), {})
         await reached(7, 2)
         floors.append(await store.consumers.floor(consumer))
-        await store.consumers.reset(consumer)
+        await store.consumers.reset(consumer, taken[1].seq + 1)
         await reached(10, 2)
     return [*got, *floors]
 
@@ -307,6 +354,7 @@ CONVERSATIONS: tuple[Conversation, ...] = (
     schedules,
     clock,
     deliveries,
+    removals,
     whole_streams,
     watching,
 )

@@ -244,7 +244,7 @@ class World:
                 self._chaos_until = max(self._chaos_until, self.loop.now + FREEZES_S_MAX)
             case "redeliver" | "reset":
                 for consumer in self.server.consumers.values():
-                    consumer.redeliver() if move.act == "redeliver" else consumer.reset()
+                    consumer.redeliver() if move.act == "redeliver" else consumer.reset(consumer.floor + 1)
             case "clock":
                 self._jump("front" if move.pick % 3 == 0 else "engine", move.more)
             case "broker restart":
