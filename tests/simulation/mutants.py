@@ -19,7 +19,6 @@ from penstock.actors.runs.loading import LoadedRun, load
 from penstock.actors.runs.run_actor import RunActor
 from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.shared.broker_clock import BrokerClock
-from penstock.actors.runs.shared.common_reader import CommonReader
 from penstock.actors.runs.shared.lease import ShardLease
 from penstock.actors.runs.shared.mailbox import PartitionQueue, PendingEvent
 from penstock.actors.runs.timers import Timers
@@ -28,7 +27,7 @@ from penstock.broker.nats.batch import Batches, Message
 from penstock.broker.nats.buckets import Bucket
 from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.publisher import ack_seq
-from penstock.broker.nats.pull import Delivery, Pull
+from penstock.broker.nats.pull import Pull
 from penstock.broker.records.owners import Claimed, Handled, View
 from penstock.broker.store import Store
 from penstock.broker.streams.history import History
@@ -257,21 +256,11 @@ def _hands_partitions_over_with_the_consumer_of_all() -> Patch:
     return claims, "is_common", lambda claimed: False
 
 
-def _acknowledges_for_all_what_one_partition_has_handled() -> Patch:
-    def acknowledgeable(reader: CommonReader) -> Delivery | None:
-        handled, reader._handled = reader._handled, {}
-        return max(handled.values(), key=lambda one: one.seq, default=None)
+def _notes_one_event_too_many() -> Patch:
+    def handled_before(shard: Shard) -> dict[int, int]:
+        return {number: queue.start + (1 if queue.events else 0) for number, queue in shard._queues.items()}
 
-    return CommonReader, "acknowledgeable", acknowledgeable
-
-
-def _acknowledges_while_it_gives_partitions_up() -> Patch:
-    async def give_up(reader: CommonReader, queue: PartitionQueue) -> None:
-        reader._queues.pop(str(queue.number), None)
-        if not reader._queues:
-            await reader.pulling.aclose()
-
-    return CommonReader, "give_up", give_up
+    return Shard, "handled_before", property(handled_before)
 
 
 def _has_pauses_run_down_timeouts() -> Patch:
@@ -328,8 +317,7 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _goes_on_with_the_consumer_of_a_former_owner,
         _goes_on_behind_what_a_former_owners_consumer_says,
         _hands_partitions_over_with_the_consumer_of_all,
-        _acknowledges_for_all_what_one_partition_has_handled,
-        _acknowledges_while_it_gives_partitions_up,
+        _notes_one_event_too_many,
         _has_pauses_run_down_timeouts,
         _takes_outputs_of_any_size,
         _does_not_see_the_start_in_an_answer,

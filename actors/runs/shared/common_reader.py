@@ -15,18 +15,14 @@ _PASSED_OVER = -1
 
 
 class CommonReader:
-    """Owned by a shard, from when it has all partitions until it gives the last one of them up.
-
-    As soon as it gives up one, nothing is acknowledged any more: until another consumer is there for that partition,
-    this one says what was handled of it.
-    """
+    """Owned by a shard, from when it has all partitions until it gives the last one of them up. Of one that was given
+    up, its claim says how far it is, not this consumer."""
 
     def __init__(
         self, consumer: str, queues: Iterable[PartitionQueue], take: Callable[[PartitionQueue, Delivery], None]
     ) -> None:
         self.consumer, self._take = consumer, take
         self._queues = {str(queue.number): queue for queue in queues}
-        self._given_up: list[int] = []  # where those partitions are
         self._handled: dict[
             int, Delivery
         ] = {}  # by partition the last one that is not acknowledged, or was passed over
@@ -55,17 +51,15 @@ class CommonReader:
 
     def begin(self, takeover_seq: int) -> int:
         """Start anew: as PartitionQueue.begin, for all queues. Returns the sequence before which everything of all
-        partitions is handled, also of those that were given up."""
+        these partitions is handled."""
         self._handled.clear()
         for queue in self._queues.values():
             queue.begin(takeover_seq)
-        return min([takeover_seq + 1, *self._given_up, *(queue.start for queue in self._queues.values())])
+        return min([takeover_seq + 1, *(queue.start for queue in self._queues.values())])
 
     def acknowledgeable(self) -> Delivery | None:
         """Remove the last event before the first one that any queue has not handled: its acknowledgement covers those
         of all partitions before it."""
-        if self._given_up:
-            return None
         first = min((queue.events[0].delivery.seq for queue in self._queues.values() if queue.events), default=None)
         before = [one for one in self._handled.values() if first is None or one.seq < first]
         self._handled = {number: one for number, one in self._handled.items() if one not in before}
@@ -73,8 +67,6 @@ class CommonReader:
 
     async def give_up(self, queue: PartitionQueue) -> None:
         """Take no more events of this partition, and end with the last one."""
-        self._given_up.append(queue.start)
-        self._handled.clear()
         self._queues.pop(str(queue.number), None)
         if not self._queues:
             await self.pulling.aclose()
