@@ -24,7 +24,7 @@ from penstock.broker.records.imports import Imports
 from penstock.broker.records.leases import Leases
 from penstock.broker.records.limit_configs import LimitConfigs
 from penstock.broker.records.owners import Owners
-from penstock.broker.records.past_states import PastStates
+from penstock.broker.records.past_states import EndedRuns, PastStates
 from penstock.broker.records.pauses import Pauses
 from penstock.broker.records.run_data import RunData
 from penstock.broker.streams.consumers import Consumers
@@ -99,6 +99,7 @@ class Store:
         self.progress = ProgressBoard(broker, reader)
         self.run_data = RunData(broker, reader)
         self.past_states = PastStates()
+        self.ended_runs = EndedRuns()
 
     def bucket(self, name: str) -> Bucket:
         return Bucket(names.bucket_stream(name), names.key_subject(name, ""), self.broker, self.publisher, self.reader)

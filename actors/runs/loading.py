@@ -172,9 +172,16 @@ async def at_end(store: Store, last: Stored) -> Run | None:
 
 
 def _at_end_now(store: Store, last: Stored) -> Run | None:
-    """As `at_end`; None also where the definition must be read first."""
-    run = _carried(last)
-    return None if run is None else _ended(store.definitions.compiled(run.digest), run, last)
+    """As `at_end`; None also where the definition must be read first, or an upgrade is needed."""
+    if (known := store.ended_runs.get(last)) is not None:
+        return known
+    with suppress(NeedsUpgrade):
+        run = _carried(last)
+        ended = None if run is None else _ended(store.definitions.compiled(run.digest), run, last)
+        if ended is not None:
+            store.ended_runs.keep(last, ended)
+        return ended
+    return None
 
 
 def _carried(last: Stored) -> Run | None:
@@ -286,22 +293,15 @@ async def load_many(
     `begun` are runs with the sequence of their first event, where somebody knows it: nothing else is looked for in the
     history of a run that has only this one. `by_index` as in `load`.
     """
-    entries = await store.runs.get_many(run_ids)
-    read = {run_id: _decoded(entry) for run_id, entry in entries.items()}
-    moving = [run_id for run_id in run_ids if (run := read.get(run_id)) is None or run.status not in FINAL]
-    known = await store.history.surely_last_of(moving) if len(moving) > 1 else None
+    known = await store.history.surely_last_of(run_ids) if len(run_ids) > 1 else None
     lasts = known or {}
-    without = {run_id for run_id in moving if known is not None and run_id not in known and run_id not in entries}
-    gate = asyncio.Semaphore(READS_AT_ONCE)
-
-    def at_hand(run_id: str) -> Run | None:
-        """The run, if nothing more need be read: so most runs of a list take no task."""
-        run, last = read.get(run_id), lasts.get(run_id)
+    found = {run_id: _at_end_now(store, lasts[run_id]) if run_id in lasts else None for run_id in run_ids}
+    entries = await store.runs.get_many([run_id for run_id, run in found.items() if run is None])
+    for run_id, entry in entries.items():
+        run, last = _decoded(entry), lasts.get(run_id)
         if run is not None and (run.status in FINAL or (last is not None and run.seq == last.seq and not run.removed)):
-            return run
-        with suppress(NeedsUpgrade):  # `one` says so
-            return None if last is None else _at_end_now(store, last)
-        return None
+            found[run_id] = run
+    gate = asyncio.Semaphore(READS_AT_ONCE)
 
     async def one(run_id: str) -> Run | None:
         entry, last = entries.get(run_id), lasts.get(run_id)
@@ -317,7 +317,7 @@ async def load_many(
                 log.warning("run_left_out", run_id=run_id, reason=str(error))
                 return None
 
-    found = {run_id: at_hand(run_id) for run_id in run_ids}
+    without = {one for one in found if known is not None and one not in known and one not in entries}
     others = [run_id for run_id, run in found.items() if run is None and run_id not in without]
     if others:
         found |= zip(others, await all_of(map(one, others)), strict=True)

@@ -1,4 +1,5 @@
-"""States of long runs as they once were, in memory: who moves through the history of a run folds what lies between."""
+"""States of runs, in memory: of long ones as they once were, for who moves through their history folds what lies
+between; and of those that have ended, for lists that are asked for again and again have the same ones."""
 
 from __future__ import annotations
 
@@ -8,12 +9,15 @@ from operator import attrgetter
 
 from msgspec import Struct
 
+from penstock.broker.nats.leader import Stored
 from penstock.config.limits import MIB
 from penstock.engine.run.state import Run
 
 PAST_STATES_BYTES_MAX = 16 * MIB
 EVENTS_APART = 500  # fewer are folded faster than they are worth remembering
 EVENT_BYTES = 256  # what a state keeps of an event beside its payload, roughly
+ENDED_MAX = 1000
+ENDED_BYTES_MAX = 4 * MIB  # of the events that carry their states
 
 _seq = attrgetter("seq")
 
@@ -66,3 +70,37 @@ class PastStates:
 def _size(state: PastState) -> int:
     """What this state and all those before it may hold in memory, roughly, in bytes."""
     return state.size + EVENT_BYTES * state.events
+
+
+class EndedRuns:
+    """Owned by a Store. Runs that have ended, by the event that was their end; those that were kept first go first."""
+
+    def __init__(self, most: int = ENDED_MAX, most_bytes: int = ENDED_BYTES_MAX) -> None:
+        self._most, self._most_bytes, self._bytes = most, most_bytes, 0
+        self._of: dict[int, tuple[Stored, Run]] = {}
+
+    def get(self, last: Stored) -> Run | None:
+        """The run whose last event this is."""
+        found = self._of.get(last.seq)
+        if found is None:
+            return None
+        kept, run = (
+            found  # a broker that has lost the end of its log uses sequences again; of headers, some are its own
+        )
+        return run if (kept.at, kept.subject, kept.data) == (last.at, last.subject, last.data) else None
+
+    def keep(self, last: Stored, run: Run) -> None:
+        self._forget(last.seq)
+        self._of[last.seq] = last, run
+        self._bytes += _bytes_of(last)
+        while len(self._of) > self._most or self._bytes > self._most_bytes:
+            self._forget(next(iter(self._of)))
+
+    def _forget(self, seq: int) -> None:
+        found = self._of.pop(seq, None)
+        if found is not None:
+            self._bytes -= _bytes_of(found[0])
+
+
+def _bytes_of(stored: Stored) -> int:
+    return len(stored.data) + len(stored.headers)

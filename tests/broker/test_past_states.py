@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.broker.records.past_states import EVENT_BYTES, EVENTS_APART, PastState, PastStates
+import msgspec
+
+from penstock.broker.nats.leader import Stored
+from penstock.broker.records.past_states import EVENT_BYTES, EVENTS_APART, EndedRuns, PastState, PastStates
 from penstock.engine.run.state import Run, RunStatus
 
 PAGE = 1000
@@ -64,3 +67,29 @@ def test_a_run_is_kept_as_far_as_it_has_room_and_forgotten_whole() -> None:
     assert found(states, "a", 9000) is None
     states.keep(state("b", 2))  # all of the room is free again
     assert found(states, "b", 9000) == 2000
+
+
+def ended(seq: int, size: int = 100) -> Stored:
+    return Stored(f"history.0.{seq:032}", seq, float(seq), bytes(size))
+
+
+def test_an_ended_run_is_found_by_its_last_event_and_by_no_other_of_that_sequence() -> None:
+    runs, run = EndedRuns(), state("a", 1).run
+    runs.keep(ended(1), run)
+    assert run is runs.get(msgspec.structs.replace(ended(1), headers=b"Nats-Num-Pending: 7"))
+    for changed in ({"at": 1.5}, {"subject": "history.0.b"}, {"data": b""}):
+        assert runs.get(msgspec.structs.replace(ended(1), **changed)) is None
+    assert runs.get(ended(2)) is None
+
+
+def test_of_ended_runs_those_that_were_kept_first_go_first() -> None:
+    run = state("a", 1).run
+    for runs in (EndedRuns(most=2), EndedRuns(most_bytes=250)):
+        for seq in (1, 2, 1, 3):
+            runs.keep(ended(seq), run)
+        assert [None, run, run] == [runs.get(ended(seq)) for seq in (2, 1, 3)]
+        runs.keep(ended(4, 240), run)
+        assert runs.get(ended(4, 240)) is run
+    assert runs.get(ended(3)) is None, "they have no room beside the large one"
+    runs.keep(ended(5, 251), run)
+    assert [None, None] == [runs.get(ended(4, 240)), runs.get(ended(5, 251))]
