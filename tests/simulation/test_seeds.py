@@ -12,8 +12,8 @@ from tests.simulation.plan import plan_of
 from tests.simulation.playing import play
 from tests.simulation.shrink import report, shortest
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", "10000"))
-CHUNKS = 40
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "4000"))
+CHUNKS = 20
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
