@@ -82,7 +82,7 @@ class Claims:
         """Write that this shard goes on by another consumer, behind what is handled. Raises Conflict: another shard has
         the partition; Unavailable."""
         mine = self.mine[number]
-        claim = Claim(mine.claim.owner, consumer, max(mine.claim.start, handled_before), mine.claim.log)
+        claim = Claim(mine.claim.owner, consumer, handled_before or mine.claim.start, mine.claim.log)
         return await self._write(number, claim, mine)
 
     async def release(self, number: int, handled_before: int) -> None:
@@ -91,7 +91,7 @@ class Claims:
         self._members.lease.check()
         mine = self.mine[number]
         consumer = self.next_consumer(number) if is_common(mine) else mine.claim.consumer
-        claim = Claim("", consumer, max(mine.claim.start, handled_before), mine.claim.log)
+        claim = Claim("", consumer, handled_before or mine.claim.start, mine.claim.log)
         await self._store.owners.claim(number, claim, mine.revision)
         reached("handover.released")
         del self.mine[number]

@@ -192,7 +192,7 @@ class Ownership:
         if now() - self._noted_at < NOTED_EVERY_S:
             return
         self._noted_at = now()
-        starts = {n: start for n, start in self._shard.handled_before.items() if start > self._noted.get(n, 1)}
+        starts = {n: start for n, start in self._shard.handled_before.items() if start != self._noted.get(n, 1)}
         self._members.lease.check()
         await self._store.owners.note_handled({n: Handled(start, self._claims.log) for n, start in starts.items()})
         self._noted |= starts

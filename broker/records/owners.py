@@ -73,8 +73,8 @@ class Handled(Struct, frozen=True):
 
 class View(NamedTuple):
     """Members by id, claims by partition, and the draining engines, all read at about the same time. `renewed_at` is
-    the broker's time of each member's last heartbeat, in s since the epoch. `handled` is what owners noted last, by
-    partition."""
+    the broker's time of each member's last heartbeat, in s since the epoch. `handled` is what owners have noted since
+    the claims were written, by partition."""
 
     members: dict[str, Listed]
     claims: dict[int, Claimed]
@@ -83,10 +83,12 @@ class View(NamedTuple):
     handled: Mapping[int, Handled] = {}
 
     def handled_before(self, number: int, log: str) -> int:
-        """The sequence before which everything of the partition is handled, as far as claims and notes say."""
+        """The sequence before which everything of the partition is handled, as the note says, or without one the
+        claim. A note may say less than the claim: then the log had lost its end."""
         claimed, noted = self.claims.get(number), self.handled.get(number)
-        claim = 1 if claimed is None or claimed.claim.log != log else claimed.claim.start
-        return claim if noted is None or noted.log != log else max(claim, noted.start)
+        if noted is not None and noted.log == log:
+            return noted.start
+        return 1 if claimed is None or claimed.claim.log != log else claimed.claim.start
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -121,7 +123,7 @@ class Owners:
     def _view(self) -> View:
         """A new copy for each caller, who may change it."""
         view = View({}, {}, frozenset())
-        drained, renewed_at, handled = set[str](), dict[str, float](), dict[int, Handled]()
+        drained, renewed_at, noted = set[str](), dict[str, float](), list[tuple[int, Entry]]()
         for entry in self._entries.values():
             if entry is None:
                 continue
@@ -134,7 +136,13 @@ class Owners:
             elif kind == record_keys.DRAINED:
                 drained.add(about)
             elif kind == record_keys.HANDLED:
-                handled[int(about)] = _HANDLED.decode(entry.value)
+                noted.append((int(about), entry))
+        claims = view.claims
+        handled = {
+            number: _HANDLED.decode(entry.value)
+            for number, entry in noted
+            if number not in claims or claims[number].revision < entry.revision
+        }
         return view._replace(drained=frozenset(drained), renewed_at=renewed_at, handled=handled)
 
     async def find(self, member_id: str) -> Listed | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,31 @@ async def test_a_log_that_has_lost_its_end_is_read_from_there_on(store: Store, b
         assert {tip.seq + 1} == set(shard.handled_before.values())
         run = await ended(store, await start(store, chain("lost")))
     assert RunStatus.COMPLETED is run.status
+
+
+async def test_an_owner_that_has_to_handle_events_again_notes_that_too(
+    store: Store, broker_settings: BrokerSettings
+) -> None:
+    """The log has lost its end while the shard was connected: what is stored there later is new."""
+    log = (await store.history.tip()).created
+    for _ in range(3):
+        await store.history.append(StepCompleted(run_id=new_run_id(), step_id="s0", attempt_number=1))
+
+    async def noted(start: int) -> bool:
+        view = await store.owners.read()
+        return {start} == {view.handled_before(number, log) for number in ALL}
+
+    async with opened(broker_settings, "a") as shard:
+        tip = await store.history.last_seq()
+        for start_ in (tip + 1, tip - 1):
+            for queue in shard._queues.values():
+                queue.events.clear()
+                queue.start = start_
+            await until(partial(noted, start_))
+        shard.lease.end()
+    async with opened(broker_settings, "b") as other:
+        await until_true(lambda: ALL == other.partitions)
+        assert {tip - 1} == {found.claim.start for found in (await store.owners.read()).claims.values()}
 
 
 async def test_timers_in_memory_move_with_their_runs(store: Store, broker_settings: BrokerSettings) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.broker.records.owners import Claim, Claimed, Listed, Member
+from penstock.broker.records.owners import Claim, Claimed, Handled, Listed, Member
 from penstock.broker.store import Store
 from penstock.engine.errors import Conflict
 
@@ -47,3 +47,15 @@ async def test_subscribers_are_notified_and_an_engine_stays_drained(store: Store
     async with asyncio.timeout(10):
         await changed.wait()
     assert {"an-engine"} == (await store.owners.read()).drained
+
+
+async def test_the_newer_of_claim_and_note_says_how_far_a_partition_is(store: Store) -> None:
+    revision, found = 0, list[int]()
+    for kind, start in (("claim", 100), ("note", 150), ("note", 50), ("claim", 120), ("note", 119), ("claim", 90)):
+        if kind == "note":
+            await store.owners.note_handled({6: Handled(start, "log")})
+        else:
+            revision = await store.owners.claim(6, Claim("owner", "engine-6-1", start, "log"), revision)
+        found.append((await store.owners.read()).handled_before(6, "log"))
+    assert [100, 150, 50, 120, 119, 90] == found, "a broker that has lost its end has lost what was handled, too"
+    assert 1 == (await store.owners.read()).handled_before(6, "another log")
