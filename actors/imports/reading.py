@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from penstock.actors.imports.document import compiled
-from penstock.actors.runs.loading import LoadedRun, advance_safely, load, load_at, load_many, records
+from penstock.actors.runs.loading import LoadedRun, advance_safely, load, load_many, records
+from penstock.actors.runs.past_runs import load_at
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.records.imports import ImportedEvents, ImportMark
 from penstock.broker.store import Store

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.actors.runs.late_grants import give_back
+from penstock.actors.runs.limits.late_grants import give_back
 from penstock.actors.runs.shared.mailbox import PendingEvent
 from penstock.broker.archive.archived_runs import ARCHIVED_START, archive_mark_in
 from penstock.broker.store import Store

@@ -16,7 +16,8 @@ from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import effects, run_actor
 from penstock.actors.runs.end_state import OwnEnd, complete
-from penstock.actors.runs.loading import LoadedRun, Owner, load, load_at
+from penstock.actors.runs.loading import LoadedRun, Owner, load
+from penstock.actors.runs.past_runs import load_at
 from penstock.actors.runs.shard import Shard
 from penstock.actors.runs.shared.mailbox import PendingEvent
 from penstock.broker import names

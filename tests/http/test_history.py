@@ -10,7 +10,8 @@ import pytest
 from falcon.testing import ASGIConductor
 from msgspec import Raw
 
-from penstock.actors.runs.loading import load, load_at
+from penstock.actors.runs.loading import load
+from penstock.actors.runs.past_runs import load_at
 from penstock.broker.nats.direct import Stored
 from penstock.broker.store import Store
 from penstock.engine.errors import NotFound
