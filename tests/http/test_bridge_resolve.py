@@ -307,6 +307,11 @@ async def test_late_answer_counts_until_the_newer_holder_has_answered(
     await store.leases.delivery(kept.lease).give_back()  # as the broker does after its ack wait
     second = await polled(other, task, worker_id="quick")
     assert first["task_id"] == second["task_id"]
+
+    async def is_replaced() -> bool:
+        return (await leased(store, second)).revision != kept.revision
+
+    await until(is_replaced)  # it is on its way when the poll is answered
     assert 200 == (await resolve(bridge, first, "complete", output="late, but first")).status_code
     assert 404 == (await resolve(other, second, "complete", output="second")).status_code
     assert "late, but first" == output_of(await answer(store, run_id))
