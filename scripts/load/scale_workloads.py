@@ -14,7 +14,7 @@ from .quota import quota
 from .samples import Sample, Workload
 
 SHARDS = (1, 2, 4)
-SHARE = 0.1  # of a core
+SHARE = 0.15  # of a core: with less, a shard with a backlog may not renew its lease in time on a slow machine
 SHARD = "shard-"  # what their roles begin with
 
 

@@ -78,7 +78,7 @@ ROWS: Mapping[str, Row] = {
     "bridge-16": Row("over the bridge: closed loop over HTTP, 16 at a time", "runs/s", 500),
     "bridge-16-log": Row("over the bridge: 16 at a time, ends seen in the log instead of over HTTP", "runs/s"),
     "two-shards": Row("bulk with two shards, to bulk with one", "ratio", 1.0),
-    "scaling-1": Row("bulk with one shard process that has a tenth of a core", "runs/s"),
+    "scaling-1": Row("bulk with one shard process that has 15 % of a core", "runs/s"),
     "scaling-2": Row("the same with two, runs/s of each to those of the one", "ratio", 0.9, 1.0),
     "scaling-4": Row("the same with four", "ratio", 0.9, 1.0),
     "scaling-used": Row("the same, of their shares that the shards have used, at least", "%"),
