@@ -84,9 +84,7 @@ class EndedRuns:
         found = self._of.get(last.seq)
         if found is None:
             return None
-        kept, run = (
-            found  # a broker that has lost the end of its log uses sequences again; of headers, some are its own
-        )
+        kept, run = found  # some headers are the broker's own; one that has lost its end uses sequences again
         return run if (kept.at, kept.subject, kept.data) == (last.at, last.subject, last.data) else None
 
     def keep(self, last: Stored, run: Run) -> None:

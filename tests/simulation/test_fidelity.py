@@ -139,44 +139,50 @@ async def clock(store: Store) -> list[Any]:
     return [times == sorted(times)]
 
 
+class _Taken:
+    """The deliveries of a consumer, in their order."""
+
+    def __init__(self) -> None:
+        self.all: list[Delivery] = []
+        self._arrived = asyncio.Event()
+
+    def take(self, delivery: Delivery) -> None:
+        self.all.append(delivery)
+        self._arrived.set()
+
+    async def received(self, count: int) -> None:
+        while len(self.all) < count:
+            self._arrived.clear()
+            await self._arrived.wait()
+
+
+async def _nothing() -> None:
+    """There is nothing to do before."""
+
+
 async def deliveries(store: Store) -> list[Any]:
     """A consumer that is reset begins again behind what is acknowledged, and counts from one; its acknowledgement
     speaks for all before."""
-    got: list[tuple[int, int, int]] = []
-    arrived = asyncio.Event()
-
-    def take(delivery: Delivery) -> None:
-        got.append((delivery.seq, delivery.deliveries, delivery.number))
-        taken.append(delivery)
-        arrived.set()
-
-    async def received(count: int) -> None:
-        while len(got) < count:
-            arrived.clear()
-            await arrived.wait()
-
-    async def nothing() -> None:
-        """There is nothing to do before."""
+    taken = _Taken()
 
     async def acknowledged() -> bool:
-        return await store.consumers.floor(consumer) == taken[1].seq
+        return await store.consumers.floor(consumer) == taken.all[1].seq
 
-    taken: list[Delivery] = []
     partition = names.partition(RUN)
     consumer = names.engine_consumer(partition, 0)
     await store.consumers.open(consumer, partition, 2)
     for _ in range(4):
         await _raw(store, names.history_subject(RUN), {})
-    async with store.history.consume(consumer, take, batch=16, room=lambda: 16, before=nothing):
-        await received(3)
-        await taken[1].ack()
+    async with store.history.consume(consumer, taken.take, batch=16, room=lambda: 16, before=_nothing):
+        await taken.received(3)
+        await taken.all[1].ack()
         await store.broker.flush()
         await until(acknowledged)
-        await store.consumers.reset(consumer, taken[1].seq + 1)
-        await received(4)
+        await store.consumers.reset(consumer, taken.all[1].seq + 1)
+        await taken.received(4)
     unknown = names.engine_consumer(partition, 99)
     return [
-        *got,
+        *((one.seq, one.deliveries, one.number) for one in taken.all),
         await store.consumers.floor(consumer),
         await store.consumers.floor(unknown),
         sorted(await store.consumers._listed()),
@@ -185,23 +191,10 @@ async def deliveries(store: Store) -> list[Any]:
 
 async def removals(store: Store) -> list[Any]:
     """What is removed after its delivery is taken for acknowledged, and all before it; a reset knows better."""
-    got: list[int] = []
-    arrived, found = asyncio.Event(), list[Any]()
+    taken, found = _Taken(), list[Any]()
     partition = names.partition(RUN)
     other = next(one for one in (f"{n:032}" for n in itertools.count(1)) if names.partition(one) == partition)
     consumer = names.engine_consumer(partition, 3)
-
-    def take(delivery: Delivery) -> None:
-        got.append(delivery.seq)
-        arrived.set()
-
-    async def received(count: int) -> None:
-        while len(got) < count:
-            arrived.clear()
-            await arrived.wait()
-
-    async def nothing() -> None:
-        """There is nothing to do before."""
 
     async def said(floor: int) -> list[int]:
         """What the consumer says once it is so far."""
@@ -216,17 +209,17 @@ async def removals(store: Store) -> list[Any]:
 
     seqs = [(await _sent(store, names.history_subject(one), {}))[0] for one in (RUN, RUN, other, RUN, RUN, RUN)]
     await store.consumers.open(consumer, partition, 1)
-    async with store.history.consume(consumer, take, batch=16, room=lambda: 16, before=nothing):
-        await received(6)
+    async with store.history.consume(consumer, taken.take, batch=16, room=lambda: 16, before=_nothing):
+        await taken.received(6)
         await store.broker.api(f"STREAM.PURGE.{names.HISTORY}", {"filter": names.stored_subject(other)})
         found.append(await said(seqs[2]))
         await store.history.erase(seqs[3])
         found.append(await said(seqs[3]))
         await store.consumers.reset(consumer, seqs[1])
-        await received(9)
+        await taken.received(9)
         await store.history.erase(seqs[0])  # was not delivered since
         found.append(await said(0))
-    return [*got, *found]
+    return [*(one.seq for one in taken.all), *found]
 
 
 async def whole_streams(store: Store) -> list[Any]:
