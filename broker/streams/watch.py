@@ -1,5 +1,5 @@
-"""Watching one run live: the broker sends a copy of each stored event to whoever subscribes, at no cost without
-subscribers.
+"""Watching one run live: the broker sends a copy of each stored event to whoever subscribes. Without subscribers, that
+takes it 5 µs of CPU an event.
 
 Copies may be lost with a connection, so missing events are read from the stream: each copy has the sequence of the
 event before it.
