@@ -21,6 +21,7 @@ from penstock.engine.run.events import Malformed, WorkflowScheduled, WorkflowSta
 MESSAGES_MAX = 64  # that are read for each run: to look for one costs as much as to read so many
 READ_BYTES_MAX = 8 * MIB  # of one run: a larger one stays where it is
 TOGETHER_BYTES_MAX = 32 * MIB
+PAGES_AT_ONCE = 8  # of a direct read, which costs the broker much on a store of many runs
 
 
 class WholeHistory(NamedTuple):
@@ -37,7 +38,8 @@ async def histories(store: Store, ends: Mapping[str, int]) -> dict[str, WholeHis
     if first is None or max(ends.values()) - first.seq > MESSAGES_MAX * len(ends):
         return {}
     found, size = defaultdict[str, list[Stored]](list), 0
-    async with aclosing(store.reader.between(names.HISTORY, names.ALL, first.seq, max(ends.values()))) as stored:
+    last_seq = max(ends.values())
+    async with aclosing(store.reader.between(names.HISTORY, names.ALL, first.seq, last_seq, PAGES_AT_ONCE)) as stored:
         async for one in stored:
             run_id = names.event_run_id(one.subject)
             if run_id is not None and run_id in ends:

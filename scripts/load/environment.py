@@ -73,7 +73,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     reloads: int = 10
     kept: int = 1_000_000
     kept_wait_s: float = 300.0  # from the end of its load until memory and disk are taken
-    kept_pairs: int = 4
+    kept_pairs: int = 8
     archived: int = 100_000
     archive_after_s: int = 200  # longer than their load
     scaled: int = 1_500  # runs for each shard process

@@ -48,3 +48,24 @@ async def test_a_part_is_no_larger_than_asked_for(store: Store, monkeypatch: pyt
     assert 22 == len(await store.reader.subject(names.DEAD, "dead.parts.*"))
     assert sum(parts) == 33 * BYTES
     assert max(parts) <= READ_BYTES + BYTES  # the one with which it was over ends a part
+
+
+async def test_a_range_is_read_by_fewer_requests_when_several_pages_may_come_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subjects, asked, ask = await _fill(store, "range"), [], direct.DirectReader._ask
+
+    async def counted(*call: object) -> object:
+        page, left = await ask(*call)  # type: ignore[arg-type]
+        asked.append(sum(len(one.data) for one in page))
+        return page, left
+
+    monkeypatch.setattr(direct.DirectReader, "_ask", counted)
+    first, last = [one.seq for one in await store.reader.subject(names.DEAD, "dead.range.*")][:: 22 - 1]
+    asked.clear()
+    for pages, requests in ((1, 8), (3, 3), (100, 1)):
+        found = [one async for one in store.reader.between(names.DEAD, "dead.range.*", first, last, pages)]
+        assert [*subjects, *subjects] == [one.subject for one in found]
+        assert requests == len(asked)
+        assert max(asked) <= pages * READ_BYTES + BYTES
+        asked.clear()
