@@ -28,6 +28,20 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "LASTS_BYTES", READ_BYTES)
 
 
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes each answer to a read had."""
+    sizes, ask = list[int](), direct.DirectReader._ask
+
+    async def counted(*call: object) -> object:
+        page, left = await ask(*call)  # type: ignore[arg-type]
+        sizes.append(sum(len(one.data) for one in page))
+        return page, left
+
+    monkeypatch.setattr(direct.DirectReader, "_ask", counted)
+    return sizes
+
+
 async def test_the_last_messages_of_many_subjects_are_all_found(store: Store) -> None:
     subjects = await _fill(store, "lasts")
     found = await store.reader.last(names.DEAD, [*subjects, "dead.lasts.never"])
@@ -35,37 +49,22 @@ async def test_the_last_messages_of_many_subjects_are_all_found(store: Store) ->
     assert {b"last"} == {one.data.rstrip() for one in found}
 
 
-async def test_a_part_is_no_larger_than_asked_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    subjects, parts, ask = await _fill(store, "parts"), [], direct.DirectReader._ask
-
-    async def counted(*call: object) -> object:
-        page, left = await ask(*call)  # type: ignore[arg-type]
-        parts.append(sum(len(one.data) for one in page))
-        return page, left
-
-    monkeypatch.setattr(direct.DirectReader, "_ask", counted)
+async def test_a_part_is_no_larger_than_asked_for(store: Store, answers: list[int]) -> None:
+    subjects = await _fill(store, "parts")
     assert 11 == len(await store.reader.last(names.DEAD, subjects))
     assert 22 == len(await store.reader.subject(names.DEAD, "dead.parts.*"))
-    assert sum(parts) == 33 * BYTES
-    assert max(parts) <= READ_BYTES + BYTES  # the one with which it was over ends a part
+    assert sum(answers) == 33 * BYTES
+    assert max(answers) <= READ_BYTES + BYTES  # the one with which it was over ends a part
 
 
 async def test_a_range_is_read_by_fewer_requests_when_several_pages_may_come_at_once(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, answers: list[int]
 ) -> None:
-    subjects, asked, ask = await _fill(store, "range"), [], direct.DirectReader._ask
-
-    async def counted(*call: object) -> object:
-        page, left = await ask(*call)  # type: ignore[arg-type]
-        asked.append(sum(len(one.data) for one in page))
-        return page, left
-
-    monkeypatch.setattr(direct.DirectReader, "_ask", counted)
-    first, last = [one.seq for one in await store.reader.subject(names.DEAD, "dead.range.*")][:: 22 - 1]
-    asked.clear()
+    subjects = await _fill(store, "range")
+    first, *_, last = [one.seq for one in await store.reader.subject(names.DEAD, "dead.range.*")]
     for pages, requests in ((1, 8), (3, 3), (100, 1)):
+        answers.clear()
         found = [one async for one in store.reader.between(names.DEAD, "dead.range.*", first, last, pages)]
         assert [*subjects, *subjects] == [one.subject for one in found]
-        assert requests == len(asked)
-        assert max(asked) <= pages * READ_BYTES + BYTES
-        asked.clear()
+        assert requests == len(answers)
+        assert max(answers) <= pages * READ_BYTES + BYTES
