@@ -97,7 +97,7 @@ class Store:
         self.logs = SaidStream(names.LOGS, names.log_subject, broker, publisher, reader)
         self.chunks = SaidStream(names.CHUNKS, names.chunk_subject, broker, publisher, reader)
         self.progress = ProgressBoard(broker, reader)
-        self.run_data = RunData(broker, reader)
+        self.run_data = RunData(broker, reader, publisher)
         self.past_states = PastStates()
         self.ended_runs = EndedRuns()
 

@@ -26,15 +26,21 @@ from penstock.engine.run.state import Run
 
 READS_AT_ONCE = 8
 
+# A history is removed by its subject, for which the broker looks at all that is stored from its first to its last
+# message; a small one, whose messages stand this far apart, by their sequences, for a call each.
+NAMED_MAX, NAMED_BYTES_MAX = 16, 64 << 10
+APART = 256
+
 
 class Archivable(NamedTuple):
     """A run as the archive is to have it, if its history still ends with `last_seq`. The messages `former` of the
-    archive have a part of it."""
+    archive have a part of it. `events` are as in its mark."""
 
     run_id: str
     body: bytes
     last_seq: int
     former: Collection[int] = ()
+    events: tuple[int, ...] = ()
 
 
 async def archivable(store: Store, run_ids: Sequence[str], ended_before: float) -> AsyncGenerator[list[Archivable]]:
@@ -85,7 +91,19 @@ async def _archivable(store: Store, written: Run, whole: WholeHistory, last_seq:
     archived = ArchivedRun(run.run_id, _head(run), whole.events)
     body = encode_archived(archived)
     assert _places(decode_archived(body, 0).events) == _places(whole.events), "it is read as it was written"
-    return None if len(body) > store.publisher.body_bytes_max else Archivable(run.run_id, body, last_seq, whole.former)
+    if len(body) > store.publisher.body_bytes_max:
+        return None
+    return Archivable(run.run_id, body, last_seq, whole.former, () if whole.former else _named(whole.events))
+
+
+def _named(events: Sequence[Stored]) -> tuple[int, ...]:
+    """The sequences of these events, the whole history of a run, if it is cheaper to remove it by them. Of a history
+    with more bytes a reader could have several pages, and not notice that something between them was removed."""
+    if len(events) > NAMED_MAX or events[-1].seq - events[0].seq < APART * len(events):
+        return ()
+    if sum(len(event.data) + len(event.headers) for event in events) > NAMED_BYTES_MAX:
+        return ()
+    return tuple(event.seq for event in events)
 
 
 def _places(events: Sequence[Stored]) -> list[tuple[int, float, bytes]]:

@@ -243,7 +243,7 @@ async def _stored(store: Store, runs: Sequence[Archivable], places: Mapping[str,
 def _mark(run: Archivable, seq: int, place: int, at: str) -> RunArchived:
     """The mark that leads to this message. Earlier ones have no more of the run, if the mark is stored."""
     former = tuple(sorted(one for one in {*run.former, place} if 0 < one < seq))
-    return RunArchived(run_id=run.run_id, timestamp=at, payload=ArchivedAt(seq, former))
+    return RunArchived(run_id=run.run_id, timestamp=at, payload=ArchivedAt(seq, former, run.events))
 
 
 async def _marked(store: Store, mark: RunArchived, last_seq: int) -> bool:

@@ -35,7 +35,7 @@ async def put_away(store: Store, run_id: str, events: Sequence[PendingEvent]) ->
     found = archive_mark_in(mark.delivery.data)
     if found is not None:
         await store.archive.remove(found.payload.former)
-    await store.run_data.put_away(run_id, mark.delivery.seq)
+    await store.run_data.put_away(run_id, mark.delivery.seq, found.payload.events if found is not None else ())
 
 
 async def take_late(store: Store, events: Sequence[PendingEvent]) -> None:

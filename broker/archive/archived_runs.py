@@ -76,10 +76,12 @@ class ArchivedRun(Struct, frozen=True):
 
 
 class ArchivedAt(Struct, frozen=True, omit_defaults=True):
-    """A message of the archive. `former` are those that had less of the run, and go before its history does."""
+    """A message of the archive. `former` are those that had less of the run, and go before its history does. `events`
+    are the sequences of what the history has before the mark, where it is removed by them; empty: by its subject."""
 
     seq: int
     former: tuple[int, ...] = ()
+    events: tuple[int, ...] = ()
 
 
 class _AnyMark(Struct, frozen=True, kw_only=True, tag_field="type"):

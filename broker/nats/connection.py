@@ -173,8 +173,8 @@ class Broker:
     async def remove(
         self, verb: str, request: dict[str, Any] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> int:
-        """As `api`, for a call that deletes or purges; every removal uses this. Returns the number of removed messages,
-        0 when there was nothing to remove."""
+        """As `api`, for a call that deletes or purges; every removal uses this, or `Publisher.erase`. Returns the
+        number of removed messages, 0 when there was nothing to remove."""
         try:
             return int((await self.api(verb, request, timeout_s)).get("purged", 1))
         except ApiError as error:

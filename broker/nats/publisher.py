@@ -15,7 +15,7 @@ import nats.errors
 import orjson
 
 from penstock.broker.nats.connection import Broker
-from penstock.broker.nats.errors import translated
+from penstock.broker.nats.errors import NOT_THERE, ApiError, translated
 from penstock.broker.nats.wire.commands import message_bytes, publish_command
 from penstock.config.logging import get_logger
 from penstock.config.process.background import begin, restarting
@@ -112,6 +112,15 @@ class Publisher:
         self._bytes += len(data)
         self._enqueue(key)
         return future
+
+    async def erase(self, stream: str, seq: int) -> None:
+        """Delete one message, for good, if it is there. Of many, each costs less than a call of `Broker.remove`, and is
+        repeated like a message that is sent."""
+        try:
+            await self.send(f"$JS.API.STREAM.MSG.DELETE.{stream}", orjson.dumps({"seq": seq, "no_erase": True}))
+        except ApiError as error:
+            if error.err_code not in NOT_THERE:
+                raise
 
     def _enqueue(self, key: str) -> None:
         self._queue[key] = None

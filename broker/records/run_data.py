@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from penstock.broker import names, record_keys
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader
+from penstock.broker.nats.publisher import Publisher
 from penstock.config.process.background import all_of
 from penstock.config.process.crash_points import reached
 from penstock.engine.errors import Unavailable
@@ -51,10 +52,10 @@ SNAPSHOTS = _keys(names.RUNS, 2, lambda run_id: run_id)
 class RunData:
     """Owned by a store. Whoever removes runs at the same time shares the calls of the broker."""
 
-    def __init__(self, broker: Broker, reader: DirectReader) -> None:
-        self._broker, self._reader = broker, reader
+    def __init__(self, broker: Broker, reader: DirectReader, publisher: Publisher) -> None:
+        self._broker, self._reader, self._publisher = broker, reader, publisher
         self._wanted: dict[str, int] = {}
-        self._archived: dict[str, int] = {}
+        self._archived: dict[str, tuple[int, Sequence[int]]] = {}
         self._gate, self._archived_gate = asyncio.Semaphore(1), asyncio.Semaphore(1)
 
     async def remove(self, run_id: str, before: int, archived: Collection[int] = ()) -> None:
@@ -68,22 +69,32 @@ class RunData:
                 others = [one for one in self._wanted if one != run_id][: TOGETHER_MAX - 1]
                 await self._remove({one: self._wanted[one] for one in (run_id, *others)})
 
-    async def put_away(self, run_id: str, upto: int) -> None:
-        """Remove the snapshot of an archived run, and what its history has up to this sequence. Raises Unavailable (it
-        may be repeated)."""
-        self._archived[run_id] = upto
+    async def put_away(self, run_id: str, upto: int, events: Sequence[int] = ()) -> None:
+        """Remove the snapshot of an archived run, and what its history has up to this sequence, which is the mark's:
+        these events, where they are given, else by its subject. Raises Unavailable (it may be repeated)."""
+        self._archived[run_id] = upto, events
         async with self._archived_gate:
             if run_id in self._archived:
                 others = [one for one in self._archived if one != run_id][: TOGETHER_MAX - 1]
                 await self._put_away({one: self._archived[one] for one in (run_id, *others)})
 
-    async def _put_away(self, runs: Mapping[str, int]) -> None:
+    async def _put_away(self, runs: Mapping[str, tuple[int, Sequence[int]]]) -> None:
         await self._purge(SNAPSHOTS.stream, map(SNAPSHOTS.subject_of, await self._there(SNAPSHOTS, list(runs))))
         reached("run.snapshot_put_away")
-        history = [{"filter": names.stored_subject(run_id), "seq": upto + 1} for run_id, upto in runs.items()]
-        await self._purge_all(names.HISTORY, history)
+        by_subject = {run_id: upto + 1 for run_id, (upto, events) in runs.items() if not events}
+        await self._purge_histories(by_subject)
+        await all_of(self._erase(upto, events) for upto, events in runs.values() if events)
         for run_id in runs:
             self._archived.pop(run_id, None)
+
+    async def _erase(self, mark: int, events: Sequence[int]) -> None:
+        """Remove the messages of a history one by one, the mark behind them last. A reader may come in between: without
+        the first one it looks for the run in the archive, and who has read that finds no other but all before it."""
+        first, *others = events
+        for seq in (first, *reversed(others)):
+            await self._publisher.erase(names.HISTORY, seq)
+        reached("run.events_put_away")
+        await self._publisher.erase(names.HISTORY, mark)
 
     async def _remove(self, runs: Mapping[str, int]) -> None:
         for place in SELDOM:
@@ -92,10 +103,14 @@ class RunData:
         snapshots = names.bucket_stream(names.RUNS)
         await self._purge(snapshots, [names.key_subject(names.RUNS, run_id) for run_id in runs])
         reached("run.data_removed")
-        history = [{"filter": names.stored_subject(run_id), "seq": before} for run_id, before in runs.items()]
-        await self._purge_all(names.HISTORY, history)
+        await self._purge_histories(runs)
         for run_id in runs:
             self._wanted.pop(run_id, None)
+
+    async def _purge_histories(self, before: Mapping[str, int]) -> None:
+        """Remove what these runs have below a sequence each."""
+        requests = [{"filter": names.stored_subject(run_id), "seq": seq} for run_id, seq in before.items()]
+        await self._purge_all(names.HISTORY, requests)
 
     async def _purge(self, stream: str, subjects: Iterable[str]) -> None:
         await self._purge_all(stream, [{"filter": subject} for subject in subjects])

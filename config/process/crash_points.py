@@ -37,6 +37,7 @@ Point: TypeAlias = Literal[
     "run.data_removed",
     "shard.run_removed",
     "run.snapshot_put_away",
+    "run.events_put_away",
     "shard.run_put_away",
     # A wait for an event: what ends it, and how far it has seen the events
     "event_wait.found",

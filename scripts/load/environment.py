@@ -75,7 +75,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     kept_wait_s: float = 300.0  # from the end of its load until memory and disk are taken
     kept_pairs: int = 8
     archived: int = 100_000
-    archive_after_s: int = 200  # longer than their load
+    archive_after_s: int = 200  # at least; always longer than their load
     scaled: int = 1_500  # runs for each shard process
     shaped: int = 30_000  # steps
     queued: int = 100_000

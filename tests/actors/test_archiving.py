@@ -20,6 +20,7 @@ from penstock.actors.imports.reading import read, read_at, read_many
 from penstock.actors.index.file import index_path
 from penstock.actors.index.follower import follow
 from penstock.actors.index.run_index import RunIndex
+from penstock.actors.maintenance import archivable as choosing
 from penstock.actors.maintenance import archiving
 from penstock.actors.maintenance.archivable import Archivable, archivable
 from penstock.actors.maintenance.archiving import Archiver, archive_runs
@@ -31,6 +32,7 @@ from penstock.broker import names
 from penstock.broker.archive import whole_histories
 from penstock.broker.archive.archived_runs import decode_archived, is_archive_mark
 from penstock.broker.nats.direct import Stored
+from penstock.broker.nats.publisher import Publisher
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.history import History
 from penstock.broker.worker_messages import TaskPayload
@@ -458,6 +460,80 @@ async def test_a_history_that_goes_while_it_is_read_is_read_on_in_the_archive(
         monkeypatch.setattr(whole_histories, "YOUNG_S", 0.0)
         assert whole == await events(reading, run_id)
         assert await is_gone(store, run_id)
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands far apart in a stream of many runs does so in a small one."""
+    monkeypatch.setattr(choosing, "APART", 0)
+
+
+async def test_a_reader_finds_all_of_a_run_whenever_its_history_is_removed_message_by_message(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch, apart: None
+) -> None:
+    (run_id,) = await completed(store, "by-message", steps=5)
+    before = await events(store, run_id), to_snapshot(await read(store, run_id))
+    left, found = list[list[int]](), list[object]()
+    erase = Publisher.erase
+
+    async def erase_and_read(publisher: Publisher, stream: str, seq: int) -> None:
+        await erase(publisher, stream, seq)
+        if stream == names.HISTORY:
+            left.append([one.seq for one in await store.history.read(run_id)])
+            watched = [one.seq async for one in Watched(store, run_id).events() if one is not None]
+            found.append((await events(store, run_id), to_snapshot(await read(store, run_id))))
+            assert watched[: len(before[0])] == [seq for seq, _, _ in before[0]]
+
+    monkeypatch.setattr(Publisher, "erase", erase_and_read)
+    assert await world.archive() == 1
+    others, mark = [seq for seq, _, _ in before[0]][1:], left[0][-1]
+    assert [[*others[:count], mark] for count in range(len(others), -1, -1)] + [[]] == left
+    assert [before] * len(left) == found
+
+
+async def test_a_history_goes_by_its_subject_where_that_costs_less(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch, apart: None
+) -> None:
+    """One of many events, of large ones, and one that was archived before."""
+    long, large, small = (
+        *await completed(store, "long", steps=choosing.NAMED_MAX),
+        *await completed(store, "large", value=b'"%b"' % (b"x" * 40_000)),
+        await failed(store, "small"),
+    )
+    named = {run.run_id: run.events for run in await found(store, [long, large, small])}
+    assert {long: (), large: (), small: tuple(seq for seq, _, _ in await events(store, small))} == named
+    monkeypatch.setattr(choosing, "APART", 256)
+    assert () == (await found(store, [small]))[0].events
+    monkeypatch.setattr(choosing, "APART", 0)
+    await world.archive()
+    await run_operations.replay(store, small)
+    async with echo(store, "small.echo"):
+        await ended(store, small)
+    assert () == (await found(store, [small]))[0].events
+    await world.archive()
+    for run_id in (long, large, small):
+        assert await is_gone(store, run_id)
+        assert RunStatus.COMPLETED is (await read(store, run_id)).status
+
+
+async def test_an_owner_that_dies_while_it_removes_a_history_is_followed_by_one_that_goes_on(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch, apart: None
+) -> None:
+    (run_id,) = await completed(store, "taken-on")
+    before = await events(store, run_id)
+    erase, erased = Publisher.erase, list[int]()
+
+    async def erase_until_away(publisher: Publisher, stream: str, seq: int) -> None:
+        erased.append(seq)
+        if len(erased) == 3:
+            raise Unavailable("away")
+        await erase(publisher, stream, seq)
+
+    monkeypatch.setattr(Publisher, "erase", erase_until_away)
+    assert await world.archive() == 1
+    assert await is_gone(store, run_id)
+    assert erased[:3] == erased[3:6]
+    assert before == await events(store, run_id)
 
 
 async def test_runs_are_archived_in_the_order_of_their_ends(store: Store, world: World) -> None:

@@ -3,6 +3,7 @@ in one way."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,14 @@ async def test_a_message_is_removed_once_wherever_in_the_stream_it_was(store: St
         assert await store.broker.remove(verb, {"seq": seq, "no_erase": True})
         assert not await store.broker.remove(verb, {"seq": seq, "no_erase": True})
     assert [False] * 4 == [await store.broker.remove(verb, {"seq": seq}) for seq in (*sent, sent[2] + 100)]
+
+
+async def test_of_messages_that_are_removed_at_once_those_that_are_gone_are_passed_over(store: Store) -> None:
+    sent = [ack_seq(await store.publisher.send(f"dead.erase.{n}", b"x")) for n in range(5)]
+    await asyncio.gather(*(store.publisher.erase(names.DEAD, seq) for seq in (*sent[1:], sent[2], sent[-1] + 100)))
+    assert sent[:1] == [one.seq for one in await store.reader.subject(names.DEAD, "dead.erase.>")]
+    await store.publisher.erase("NONE", 1)
+    assert not store.publisher.in_flight
 
 
 async def test_what_never_was_is_removed_already(store: Store) -> None:

@@ -13,12 +13,14 @@ from typing import Any
 import httpx2
 import pytest
 
+from penstock.actors.maintenance import archivable
 from penstock.broker.store import Store, open_store
+from penstock.config.limits import BULK_RUNS_MAX
 from penstock.config.process.crash_points import Point
 from penstock.config.settings import BrokerSettings
 from penstock.http.messages.responses import INDEX_LAG
 from tests.e2e.conftest import StartService
-from tests.e2e.crash_scenarios import begun, step
+from tests.e2e.crash_scenarios import begun, registered, step
 from tests.e2e.test_backup import restore
 from tests.support.crashing import Place, World, place, world
 from tests.support.service import Service
@@ -179,9 +181,11 @@ ARCHIVE_POINTS: tuple[Point, ...] = (
     "archive.stored",
     "archive.marked",
     "run.snapshot_put_away",
+    "run.events_put_away",
     "shard.run_put_away",
     "run.brought_back",
 )
+FILLED = 12 * archivable.APART  # events that are stored while a run waits: more than it has itself, so many times
 
 
 @pytest.mark.parametrize("point", ARCHIVE_POINTS)
@@ -198,8 +202,15 @@ async def test_a_death_while_a_run_is_archived_or_brought_back_changes_nothing(a
 
 
 async def there_and_back(at_hand: World, name: str) -> list[tuple[str, list[str], dict[str, int]]]:
-    """What a run is that fails, is archived, is replayed, completes and is archived again: after each archiving."""
-    run_id = await begun(at_hand, name, step("crash.echo"), step("crash.fatal", 1))
+    """What a run is that fails, is archived, is replayed, completes and is archived again: after each archiving. Many
+    other runs are started between its first event and its last one."""
+    run_id = await begun(at_hand, name, step("crash.signalled"), step("crash.fatal", 1))
+    await registered(at_hand, f"{name}-others", step("crash.nobody"))
+    others = {"workflow_id": f"{name}-others", "inputs": [1] * BULK_RUNS_MAX}
+    for number in range(FILLED // BULK_RUNS_MAX):
+        await at_hand.ask("POST", "/runs/bulk", json=others, headers={"Idempotency-Key": f"{name}-{number}"})
+    await until(lambda: waits_for_signal(at_hand, run_id))
+    await at_hand.ask("POST", f"/runs/{run_id}/signal/go", content=b"5")
     found = []
     await archived(at_hand.store, [run_id])
     found.append(await shown(at_hand, name, run_id))
@@ -208,6 +219,11 @@ async def there_and_back(at_hand: World, name: str) -> list[tuple[str, list[str]
     await archived(at_hand.store, [run_id])
     found.append(await shown(at_hand, name, run_id))
     return found
+
+
+async def waits_for_signal(at_hand: World, run_id: str) -> bool:
+    events = (await at_hand.ask("GET", f"/runs/{run_id}/events")).json()
+    return "step.started" in [event["type"] for event in events]
 
 
 async def is_completed(at_hand: World, run_id: str) -> bool:
@@ -221,4 +237,6 @@ async def shown(at_hand: World, name: str, run_id: str) -> tuple[str, list[str],
     assert listed is not None
     assert [run_id] == [one["run_id"] for one in listed.json()]
     attempts = {step_id: each["attempts"] for step_id, each in run["steps"].items()}
-    return run["status"], [event["type"] for event in events], attempts
+    types = [event["type"] for event in events]
+    types.remove("signal.received")  # before the answer of the step that got it, or behind
+    return run["status"], types, attempts

@@ -187,7 +187,8 @@ class Front:
                 return pruning.wanted(store, self._index, run_id, self._all(), move.pick)
             case archiving.ARCHIVE:
                 runs = self._world.watch.runs
-                return archiving.archive(store, [one for one in self._all() if archiving.fits(runs[one])])
+                ended = [one for one in self._all() if archiving.fits(runs[one])]
+                return archiving.archive(store, ended, move.pick)
             case importing.IMPORT:
                 return self._imports.wanted(store, move, run_id)
             case "unschedule":

@@ -7,9 +7,11 @@ from typing import Any, TypeAlias
 
 from penstock.actors.maintenance import archivable, archiving
 from penstock.actors.runs import run_actor
+from penstock.broker import names
 from penstock.broker.records.run_data import RunData
 from penstock.broker.store import Store
 from penstock.broker.streams.history import History
+from penstock.config.process.background import all_of
 
 Patch: TypeAlias = tuple[Any, str, Any]
 EVER = 2**62
@@ -27,7 +29,7 @@ def _archives_whatever_has_happened_since() -> Patch:
 def _puts_away_what_came_after_the_mark() -> Patch:
     put_away = RunData.put_away
 
-    async def thorough(data: RunData, run_id: str, upto: int) -> None:
+    async def thorough(data: RunData, run_id: str, upto: int, events: Sequence[int] = ()) -> None:
         await put_away(data, run_id, EVER)
 
     return RunData, "put_away", thorough
@@ -38,6 +40,25 @@ def _leaves_the_histories_of_archived_runs() -> Patch:
         """Nothing is removed."""
 
     return run_actor, "put_away", left
+
+
+def _removes_a_history_from_its_beginning_on() -> Patch:
+    """Who reads meanwhile has the first events, and does not look for what is gone behind them."""
+
+    async def forward(data: RunData, mark: int, events: Sequence[int]) -> None:
+        for seq in (*events, mark):
+            await data._publisher.erase(names.HISTORY, seq)
+
+    return RunData, "_erase", forward
+
+
+def _removes_the_mark_with_the_events() -> Patch:
+    """Who dies meanwhile leaves events that nothing leads to the archive from."""
+
+    async def at_once(data: RunData, mark: int, events: Sequence[int]) -> None:
+        await all_of(data._publisher.erase(names.HISTORY, seq) for seq in (*events, mark))
+
+    return RunData, "_erase", at_once
 
 
 def _keeps_slots_that_archived_runs_are_granted() -> Patch:
@@ -65,6 +86,8 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _archives_whatever_has_happened_since,
         _puts_away_what_came_after_the_mark,
         _leaves_the_histories_of_archived_runs,
+        _removes_a_history_from_its_beginning_on,
+        _removes_the_mark_with_the_events,
         _keeps_slots_that_archived_runs_are_granted,
         _takes_a_start_for_the_first_event_of_a_scheduled_run,
         _marks_runs_that_are_not_stored,

@@ -68,7 +68,8 @@ class Fault(NamedTuple):
 
 
 class Server:
-    """`on_store[stream](message)` is called for everything that is stored; `crash(client)` ends a process on the
+    """`on_store[stream](message)` is called for everything that is stored, `on_remove(message)` after each message of
+    the history that is removed alone; `crash(client)` ends a process on the
     spot."""
 
     def __init__(self, loop: Loop, seed: int, latency_s: float) -> None:
@@ -98,6 +99,7 @@ class Server:
         self._wide: list[Subscription] = []
         self._batches: dict[str, list[Written]] = {}
         self.on_store: dict[str, Callable[[Message], None]] = {}
+        self.on_remove: Callable[[Message], None] = lambda message: None
         self.crash: Callable[[Client], None] = lambda client: None
         self.armed: dict[str, list[Fault]] = {"engine": [], "front": []}
         self.schedules_late_s = 0.0
@@ -318,9 +320,11 @@ class Server:
 
     def remove(self, stream: Stream, seq: int) -> None:
         """Remove one message, of which the consumers that have it learn."""
-        stream.remove(seq)
-        for consumer in self.consumers.values() if stream is self.history else ():
-            consumer.was_removed(seq)
+        removed = stream.remove(seq)
+        if stream is self.history:
+            for consumer in self.consumers.values():
+                consumer.was_removed(seq)
+            self.on_remove(removed)
 
     def purge(self, stream: Stream, subject: str, before_seq: int | None) -> int:
         """Remove what is stored under a subject, and return the number of messages."""

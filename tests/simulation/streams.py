@@ -121,12 +121,13 @@ class Stream:
         seqs = self.subjects.get(subject, []) if is_literal(subject) else sorted(self._matching(subject))
         return [self.messages[seq] for seq in seqs[bisect_left(seqs, from_seq) :]]
 
-    def remove(self, seq: int) -> None:
+    def remove(self, seq: int) -> Message:
         message = self.messages.pop(seq)
         seqs = self.subjects[message.subject]
         seqs.remove(seq)
         if not seqs:
             del self.subjects[message.subject]
+        return message
 
     def purge(self, subject: str, before_seq: int | None = None) -> list[int]:
         gone = [message.seq for message in self.matching(subject) if before_seq is None or message.seq < before_seq]

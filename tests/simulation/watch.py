@@ -65,6 +65,7 @@ class Watch:
         self._states: dict[str, dict[int, Run]] = {}
         self._happened: set[tuple[object, ...]] = set()
         server.on_store[names.HISTORY] = self._guarded(self._history)
+        server.on_remove = self._guarded(self.archives.watch_removal)
         server.on_store[names.TASKS] = server.on_store[names.STICKY] = self._guarded(self._task)
         server.on_store[names.bucket_stream(names.RUNS)] = self._guarded(self._snapshot)
         self.limits = LimitLaws(self)
