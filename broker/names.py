@@ -76,7 +76,6 @@ AUDIT_FILTER = "audit.change.*"
 REFUSALS_SUBJECT = "audit.refused"
 
 NO_SUBJECT = "=none"  # in no stream
-ALL = ">"  # whatever a stream has: the broker reads on without a look at its index of subjects
 HISTORY_START = "history."
 _ALL = "all"
 

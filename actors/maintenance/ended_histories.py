@@ -7,21 +7,22 @@ together, so what is stored from the first to the last of them is read as a whol
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
 from penstock.broker import names
 from penstock.broker.archive.archived_runs import archive_seq, is_archive_mark
-from penstock.broker.nats.direct import Stored
+from penstock.broker.nats.direct import PAGE, Stored
+from penstock.broker.nats.tail import Lost
 from penstock.broker.store import Store
 from penstock.config.limits import MIB
+from penstock.engine.errors import Unavailable
 from penstock.engine.run.events import Malformed, WorkflowScheduled, WorkflowStarted, decode
 
 MESSAGES_MAX = 64  # that are read for each run: to look for one costs as much as to read so many
 READ_BYTES_MAX = 8 * MIB  # of one run: a larger one stays where it is
 TOGETHER_BYTES_MAX = 32 * MIB
-PAGES_AT_ONCE = 8  # of a direct read, which costs the broker much on a store of many runs
 
 
 class WholeHistory(NamedTuple):
@@ -38,8 +39,7 @@ async def histories(store: Store, ends: Mapping[str, int]) -> dict[str, WholeHis
     if first is None or max(ends.values()) - first.seq > MESSAGES_MAX * len(ends):
         return {}
     found, size = defaultdict[str, list[Stored]](list), 0
-    last_seq = max(ends.values())
-    async with aclosing(store.reader.between(names.HISTORY, names.ALL, first.seq, last_seq, PAGES_AT_ONCE)) as stored:
+    async with aclosing(_between(store, first.seq, max(ends.values()))) as stored:
         async for one in stored:
             run_id = names.event_run_id(one.subject)
             if run_id is not None and run_id in ends:
@@ -48,6 +48,25 @@ async def histories(store: Store, ends: Mapping[str, int]) -> dict[str, WholeHis
             if size > TOGETHER_BYTES_MAX:
                 return {}
     return {run_id: WholeHistory(events) for run_id, events in found.items() if _is_whole(events, ends[run_id])}
+
+
+async def _between(store: Store, first_seq: int, last_seq: int) -> AsyncGenerator[Stored]:
+    """What is stored from one sequence to another. Raises Unavailable.
+
+    By a consumer, for which the broker counts once what follows: for a direct read of several messages it does so each
+    time. On a stream of a million runs that takes 80 ms, in which nothing is stored.
+    """
+    async with store.history.tail(first_seq - 1, brief=True) as tail:
+        while first_seq <= last_seq:
+            try:
+                batch = await tail.waiting(min(PAGE, last_seq - first_seq + 1))
+            except Lost as error:
+                raise Unavailable(f"broker: the history was not read: {error}") from error
+            if batch.last is None:
+                return
+            for read in batch.reads:
+                yield read.stored()
+            first_seq = batch.last.seq + 1
 
 
 def begins_with(first: Stored, created_at: str) -> bool:

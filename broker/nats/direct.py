@@ -109,19 +109,17 @@ class DirectReader:
             from_seq = following.seq + 1
         return found
 
-    async def between(
-        self, stream: str, subject: str, from_seq: int, to_seq: int, pages: int = 1
-    ) -> AsyncGenerator[Stored]:
+    async def between(self, stream: str, subject: str, from_seq: int, to_seq: int) -> AsyncGenerator[Stored]:
         """Messages under a literal subject (or wildcard) from one sequence to another, both included, in order.
 
-        So many pages are asked for at once, and are in memory. For each request the broker counts what follows: if some
-        of the stream was removed, by its index of all subjects, which takes it 80 ms for a million of them. For a
-        stream with copies each message is one request: use it for streams that are read seldom.
+        Little of it is in memory at a time. For each request the broker counts what follows: if some of the stream was
+        removed, by its index of all subjects, which takes it 80 ms for a million of them. For a stream with copies each
+        message is one request: use it for streams that are read seldom.
         """
         copied = await self.leaders.needed(stream)
         while from_seq <= to_seq:
             page = (
-                await self._page(stream, subject, from_seq, to_seq, pages)
+                await self._page(stream, subject, from_seq, to_seq)
                 if not copied
                 else await self._next(stream, subject, from_seq)
             )
@@ -133,10 +131,10 @@ class DirectReader:
                 return
             from_seq = page[-1].seq + 1
 
-    async def _page(self, stream: str, subject: str, from_seq: int, to_seq: int, pages: int) -> list[Stored]:
-        most = min(pages * PAGE, to_seq - from_seq + 1)
+    async def _page(self, stream: str, subject: str, from_seq: int, to_seq: int) -> list[Stored]:
+        most = min(PAGE, to_seq - from_seq + 1)
         page, _ = await self._ask(
-            stream, {"seq": from_seq, "batch": most, "max_bytes": pages * PAGE_BYTES, "next_by_subj": subject}
+            stream, {"seq": from_seq, "batch": most, "max_bytes": PAGE_BYTES, "next_by_subj": subject}
         )
         return page
 

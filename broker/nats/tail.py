@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 import orjson
 
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.consumers import ConsumerConfig, create_consumer
+from penstock.broker.nats.leader import Stored
 from penstock.broker.nats.pull import BESIDE_BYTES_MAX, Delivery, stored_at
 from penstock.broker.nats.wire.parser import END
+from penstock.engine.errors import PenstockError
 
 FORGET_AFTER_S = 10
 GRACE_S = 2.0
@@ -44,6 +46,10 @@ class Read(NamedTuple):
     def delivery(self, broker: Broker) -> Delivery:
         """The message with all that is known of it."""
         return Delivery(broker, self.subject.decode(), self.reply.decode(), self.data, self.headers)
+
+    def stored(self) -> Stored:
+        """The message as a direct read has it."""
+        return Stored(self.subject.decode(), self.seq, self.at, self.data, headers=self.headers)
 
 
 class ReadBatch(NamedTuple):
@@ -152,10 +158,10 @@ class Tail:
 
 @asynccontextmanager
 async def open_tail(
-    broker: Broker, stream: str, after: int, *, unwanted: tuple[bytes, ...] = ()
+    broker: Broker, stream: str, after: int, *, unwanted: tuple[bytes, ...] = (), brief: bool = False
 ) -> AsyncIterator[Tail]:
     """A reader of everything after this sequence, for the time of the block, by a consumer that the broker removes soon
-    after.
+    after. `brief`: it is removed at the end, as one that stays far behind makes each removal by subject expensive.
 
     Messages whose bodies begin with one of `unwanted` are counted and not returned.
     """
@@ -169,3 +175,6 @@ async def open_tail(
     finally:
         broker.on_reconnect.remove(tail._give_up)
         await broker.client.stop_receiving(subscription)
+        if brief:
+            with suppress(PenstockError):  # it goes in FORGET_AFTER_S then
+                await broker.remove(f"CONSUMER.DELETE.{stream}.{name}")

@@ -387,14 +387,16 @@ class History:
             self._broker, names.HISTORY, consumer, take, batch=batch, room=room, before=before, bytes_max=PULL_BYTES_MAX
         )
 
-    def tail(self, after: int, unwanted: tuple[bytes, ...] = ()) -> AbstractAsyncContextManager[Tail]:
-        """A reader of everything after a sequence, stored and new, for the time of the block; `unwanted` as in
-        `open_tail`.
+    def tail(
+        self, after: int, unwanted: tuple[bytes, ...] = (), *, brief: bool = False
+    ) -> AbstractAsyncContextManager[Tail]:
+        """A reader of everything after a sequence, stored and new, for the time of the block; `unwanted` and `brief` as
+        in `open_tail`.
 
         Timers are also in the stream, under subjects of their own, so the sequence of the last delivery shows how far
         the reader is.
         """
-        return open_tail(self._broker, names.HISTORY, after, unwanted=unwanted)
+        return open_tail(self._broker, names.HISTORY, after, unwanted=unwanted, brief=brief)
 
     def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Stored | None, None]:
         """The run's events after a sequence, then each new one as it is stored. It never ends.

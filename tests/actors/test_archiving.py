@@ -33,6 +33,7 @@ from penstock.broker.archive import whole_histories
 from penstock.broker.archive.archived_runs import decode_archived, is_archive_mark
 from penstock.broker.nats.direct import Stored
 from penstock.broker.nats.publisher import Publisher
+from penstock.broker.nats.tail import Lost, ReadBatch, Tail
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.history import History
 from penstock.broker.worker_messages import TaskPayload
@@ -400,6 +401,20 @@ async def test_what_was_stored_when_the_broker_went_away_is_finished_by_the_next
     assert not await is_gone(store, run_id)
     await world.archive()
     assert await is_gone(store, run_id)
+
+
+async def test_what_does_not_arrive_of_the_histories_is_read_by_the_next_round(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(tail: Tail, most: int) -> ReadBatch:
+        raise Lost("one delivery did not arrive")
+
+    run_ids = await completed(store, "unread", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Tail, "waiting", lost)
+        with pytest.raises(Unavailable, match="the history was not read: one delivery did not arrive"):
+            await found(store, run_ids)
+    assert 2 == len(await found(store, run_ids))
 
 
 async def test_of_two_that_archive_a_run_at_once_one_marks_it_and_nothing_is_lost(store: Store, world: World) -> None:

@@ -55,16 +55,3 @@ async def test_a_part_is_no_larger_than_asked_for(store: Store, answers: list[in
     assert 22 == len(await store.reader.subject(names.DEAD, "dead.parts.*"))
     assert sum(answers) == 33 * BYTES
     assert max(answers) <= READ_BYTES + BYTES  # the one with which it was over ends a part
-
-
-async def test_a_range_is_read_by_fewer_requests_when_several_pages_may_come_at_once(
-    store: Store, answers: list[int]
-) -> None:
-    subjects = await _fill(store, "range")
-    first, *_, last = [one.seq for one in await store.reader.subject(names.DEAD, "dead.range.*")]
-    for pages, requests in ((1, 8), (3, 3), (100, 1)):
-        answers.clear()
-        found = [one async for one in store.reader.between(names.DEAD, "dead.range.*", first, last, pages)]
-        assert [*subjects, *subjects] == [one.subject for one in found]
-        assert requests == len(answers)
-        assert max(answers) <= pages * READ_BYTES + BYTES

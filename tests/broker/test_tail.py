@@ -32,6 +32,10 @@ async def plain(store: Store, body: bytes) -> int:
     return ack_seq(answer.data)
 
 
+async def consumers(store: Store) -> set[str]:
+    return {*(await store.broker.api(f"CONSUMER.NAMES.{names.HISTORY}", {}))["consumers"]}
+
+
 async def test_a_batch_holds_what_waits_in_order_and_no_more_than_asked_for(store: Store) -> None:
     seqs = await append(store, 5)
     async with store.history.tail(seqs[0] - 1) as tail:
@@ -97,6 +101,16 @@ async def test_a_consumer_that_was_removed_is_lost(store: Store) -> None:
                 await store.broker.api(f"CONSUMER.DELETE.{names.HISTORY}.{name}")
         with pytest.raises(Lost):
             await tail.next(5)
+
+
+async def test_a_brief_one_leaves_no_consumer_behind(store: Store) -> None:
+    """One that stays far behind makes each removal by subject expensive, until the broker forgets it."""
+    for brief, left in ((True, 0), (False, 1)):
+        before = await consumers(store)
+        async with store.history.tail(0, brief=brief) as tail:
+            await tail.waiting(1)
+            assert 1 == len(await consumers(store) - before)
+        assert left == len(await consumers(store) - before)
 
 
 async def test_a_delivery_that_did_not_arrive_is_noticed(store: Store) -> None:
