@@ -34,8 +34,14 @@ def nodes(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def running(nodes: Cluster, tmp_path: Path) -> Iterator[Parts]:
-    with parts(tmp_path, {"SERVICE_BROKER_URL": nodes.url, "SERVICE_REPLICAS": str(NODES)}) as started:
+def settings() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def running(nodes: Cluster, tmp_path: Path, settings: dict[str, str]) -> Iterator[Parts]:
+    environ = {"SERVICE_BROKER_URL": nodes.url, "SERVICE_REPLICAS": str(NODES), **settings}
+    with parts(tmp_path, environ) as started:
         started.worker(TASK)
         define(started, "cluster", TASK)
         yield started
@@ -73,6 +79,23 @@ async def test_every_acknowledged_run_completes_when_the_leader_of_the_history_i
     again = list(await asyncio.to_thread(running.bulk_patiently, "cluster", 20))
     await all_completed(store, again)
     assert running.alive()
+
+
+@pytest.mark.parametrize("settings", [{"SERVICE_ARCHIVE_AFTER": "1s"}])
+async def test_runs_are_archived_and_read_as_before(running: Parts, store: Store) -> None:
+    run_ids = list(await asyncio.to_thread(running.bulk, "cluster", RUNS))
+    await until(lambda: are_archived(store, run_ids), 60)
+    with Client(running.url) as client:
+        for run_id in (run_ids[0], run_ids[-1]):
+            assert "completed" == client.get_run(run_id).status
+            types = [event.type for event in client.events(run_id)]
+            assert ("workflow.started", "workflow.completed") == (types[0], types[-1])
+        assert {*run_ids} <= {run.run_id for run in client.runs(workflow="cluster", limit=RUNS)}
+
+
+async def are_archived(store: Store, run_ids: list[str]) -> bool:
+    """Whether nothing of these runs is left in the history. A copy may answer, which does not have their start yet."""
+    return await store.archive.tip() >= len(run_ids) and not await store.history.last_of(run_ids)
 
 
 def start_until(enough: threading.Event, running: Parts, acknowledged: list[str]) -> None:
