@@ -126,3 +126,27 @@ async def test_task_queues_of_a_former_version_take_batches_from_now_on(
     found = (await configs(broker))[names.TASKS]
     assert found["allow_atomic"]
     assert 10**15 == found["max_age"]  # an operator's
+
+
+async def test_a_history_of_a_former_version_stays_as_it_is(broker: Broker, settings: BrokerSettings) -> None:
+    former = {**wanted(settings, names.HISTORY), "max_msgs_per_subject": -1}
+    await broker.api(f"STREAM.CREATE.{names.HISTORY}", former)
+    await provision(broker, settings)
+    assert -1 == (await configs(broker))[names.HISTORY]["max_msgs_per_subject"]
+
+
+def block_sizes(directory: Path, stream: str) -> list[int]:
+    return [path.stat().st_size for path in directory.rglob(f"{stream}/msgs/*.blk")]
+
+
+async def test_the_history_has_blocks_of_4_mb(
+    broker: Broker, settings: BrokerSettings, tmp_path: Path, own: OwnBroker
+) -> None:
+    """The broker's own files: it decides about their size by the limits of a stream."""
+    await provision(broker, settings)
+    for number in range(100):
+        await broker.request(f"history.{number:032x}", b"x" * 100_000)
+    own.stop()
+    sizes = block_sizes(tmp_path, names.HISTORY)
+    assert 10_000_000 < sum(sizes)
+    assert 3_900_000 < max(sizes) < 4_300_000
