@@ -31,6 +31,7 @@ from penstock.config.logging import get_logger
 from penstock.config.process.background import all_of
 from penstock.config.process.crash_points import reached
 from penstock.config.process.idle import IdleShare
+from penstock.config.process.memory import give_back
 from penstock.engine.errors import Conflict, Unavailable
 
 EVERY_S = 10.0
@@ -60,8 +61,11 @@ async def apply_archiving(store: Store, index: Path, after_s: float | None) -> N
         if after_s is None:
             archiver.keep_no_list()
         else:
-            while await archiver.archive(await store.history.now() - after_s, throttle) >= MANY:
-                pass
+            archived = 0
+            while (more := await archiver.archive(await store.history.now() - after_s, throttle)) >= MANY:
+                archived += more
+            if archived:
+                give_back(thoroughly=True)
 
     every_s = min(EVERY_S, after_s or EVERY_S)
     await repeat_rounds(

@@ -157,7 +157,7 @@ class TestAPart:
         with own_broker(tmp_path) as broker:
             async with open_store(broker.settings, "test") as store:
                 await provision(store.broker, broker.settings)
-                await publish_batch(store.broker, large("before"))
+                await publish_batch(store.broker, large("before")[:2])  # more, and the block is full: a new file begins
                 with limited([broker.pid], _history_bytes(tmp_path) + 3 * MIB // 2), pytest.raises(Unavailable):
                     await publish_batch(store.broker, first)
                 assert [1, 0] == [len(await store.history.read(f"cut-{n}")) for n in (0, 2)]
