@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from penstock.actors.runs.limits.late_grants import give_back
 from penstock.actors.runs.shared.mailbox import PendingEvent
-from penstock.broker.archive.archived_runs import ARCHIVED_START, archive_mark_in
+from penstock.broker.archive.archived_runs import ARCHIVED_START, ArchivedAt, archive_mark_in
 from penstock.broker.store import Store
 from penstock.broker.streams.history import REMOVAL_TTL
 from penstock.engine.run.events import WorkflowRemoved, decode
@@ -35,7 +35,16 @@ async def put_away(store: Store, run_id: str, events: Sequence[PendingEvent]) ->
     found = archive_mark_in(mark.delivery.data)
     if found is not None:
         await store.archive.remove(found.payload.former)
-    await store.run_data.put_away(run_id, mark.delivery.seq, found.payload.events if found is not None else ())
+    named = () if found is None else found.payload.events
+    if found is not None and named and not await _has(store, run_id, found.payload):
+        named = ()  # nobody may have other runs' events removed by a mark
+    await store.run_data.put_away(run_id, mark.delivery.seq, named)
+
+
+async def _has(store: Store, run_id: str, place: ArchivedAt) -> bool:
+    """Whether this message of the archive has this run, with the events that are named here."""
+    archived = await store.archive.get(run_id, place.seq)
+    return archived is not None and tuple(event.seq for event in archived.events) == place.events
 
 
 async def take_late(store: Store, events: Sequence[PendingEvent]) -> None:

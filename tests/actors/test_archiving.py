@@ -531,6 +531,20 @@ async def test_a_history_goes_by_its_subject_where_that_costs_less(
         assert RunStatus.COMPLETED is (await read(store, run_id)).status
 
 
+async def test_a_mark_that_names_events_of_another_run_removes_none_of_them(store: Store, world: World) -> None:
+    """Whoever may write to histories, as workers do, could have any run removed else."""
+    run_id, other = await completed(store, "forged", 2)
+    theirs = await events(store, other)
+    (run,) = await found(store, [run_id])
+    forged = run._replace(events=tuple(seq for seq, _, _ in theirs))
+    assert await archive_runs(store, [forged]) == [run_id]
+    await world.put_away()
+    assert await is_gone(store, run_id)
+    assert theirs == [(one.seq, one.at, one.data) for one in await store.history.read(other)]
+    assert await world.archive() == 1
+    assert theirs == await events(store, other)
+
+
 async def test_an_owner_that_dies_while_it_removes_a_history_is_followed_by_one_that_goes_on(
     store: Store, world: World, monkeypatch: pytest.MonkeyPatch, apart: None
 ) -> None:
