@@ -337,6 +337,7 @@ class Shard:
         """Acknowledge what some of the partitions have handled, others each time: once a second each is enough."""
         self._ticks += 1
         for number, queue in list(self._queues.items()):
+            queue.drop_handled()
             if (number + self._ticks) % ACK_TICKS == 0:
                 await self._acknowledge_queue(number, queue, before)
         if self._reader is not None and self._ticks % ACK_TICKS == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +12,7 @@ from penstock.actors.runs.shared.mailbox import PartitionQueue, PendingEvent
 from penstock.broker.nats.pull import Delivery
 
 COUNT = 4
-ACT = st.sampled_from(["deliver", "deliver", "handle", "handle", "pop", "acknowledge", "again"])
+ACT = st.sampled_from(["deliver", "deliver", "handle", "handle", "drop", "pop", "acknowledge", "again"])
 
 
 class Story:
@@ -24,7 +26,7 @@ class Story:
         self.handled: set[int] = set()
 
     def _take(self, queue: PartitionQueue, delivery: Delivery) -> None:
-        event = PendingEvent(delivery, 0.0, False)
+        event = PendingEvent(delivery, float(delivery.seq), False)
         event.handled = delivery.seq in self.handled
         queue.events.append(event)
 
@@ -42,9 +44,13 @@ class Story:
             event.handled = True
             self.handled.add(event.delivery.seq)
 
-    def pop(self, pick: int) -> None:
+    def drop(self, pick: int) -> None:
+        self.queues[pick % COUNT].drop_handled()
+
+    def pop(self, pick: int, before: float = inf) -> None:
         queue = self.queues[pick % COUNT]
-        if (last := queue.acknowledgeable(1.0)) is not None:
+        if (last := queue.acknowledgeable(before)) is not None:
+            assert last.received < before, "what came later is held back"
             self.reader.handled(queue, last.delivery)
             queue.start = last.delivery.seq + 1
 
@@ -70,8 +76,10 @@ def test_only_what_every_partition_has_handled_is_acknowledged(
 ) -> None:
     story = Story(partitions)
     for act, pick in acts:
-        if act in ("handle", "pop"):
+        if act in ("handle", "drop"):
             getattr(story, act)(pick)
+        elif act == "pop":
+            story.pop(pick, pick / 3)
         else:
             getattr(story, act)()
     story.again()

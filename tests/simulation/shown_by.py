@@ -46,7 +46,6 @@ SHOWN_BY: Mapping[str, int] = {
     "grants_late_requests_under_the_first_id": 294,
     "grants_one_too_many": 0,
     "handles_a_failure_before_the_last_attempt": 154,
-    "hands_timers_of_one_name_over_at_once": 6201,
     "has_everybody_wait": 9,
     "has_pauses_of_a_run_run_down_its_timeout": 74,
     "imports_over_what_is_there": 19,

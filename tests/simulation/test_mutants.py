@@ -201,6 +201,21 @@ STORIES = {
     "leaves_the_child_of_a_step_that_was_completed_by_hand": Plan(
         1, (MOTHER,), 0.004, 0.2, 6.0, (Move(0.2, "start"), Move(0.26, "skip step", 8))
     ),
+    "hands_timers_of_one_name_over_at_once": Plan(
+        6201,
+        (10298,),
+        0.004,
+        0.2,
+        6.0,
+        (
+            Move(0.202, "start"),
+            Move(0.935, "lose_answer", 78, 8.229, "schedule"),
+            Move(1.905, "start", 607, 0.551, "api"),
+            Move(4.324, "reset", 844, 8.896, "any"),
+            Move(4.944, "lose_answer", 346, 8.794, "any"),
+            Move(7.655, "reset", 206, 11.402, "event"),
+        ),
+    ),
     "starts_another_run_each_time_that_it_looks_at_a_failure": Plan(
         1, (DOOMED,), 0.004, 0.2, 1.0, (Move(0.1, "crash_before", 1, 0.0, "snapshot"), Move(0.2, "start"))
     ),

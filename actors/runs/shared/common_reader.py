@@ -60,7 +60,7 @@ class CommonReader:
     def acknowledgeable(self) -> Delivery | None:
         """Remove the last event before the first one that any queue has not handled: its acknowledgement covers those
         of all partitions before it."""
-        first = min((queue.events[0].delivery.seq for queue in self._queues.values() if queue.events), default=None)
+        first = min((queue.first for queue in self._queues.values() if queue.first is not None), default=None)
         before = [one for one in self._handled.values() if first is None or one.seq < first]
         self._handled = {number: one for number, one in self._handled.items() if one not in before}
         return max(before, key=lambda one: one.seq, default=None)

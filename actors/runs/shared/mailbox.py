@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.actors.runs.shared.revisions import Revisions
 from penstock.broker.nats.pull import Delivery, Pull
@@ -68,6 +68,14 @@ class SharedReader(Protocol):
     async def give_up(self, queue: PartitionQueue) -> None: ...
 
 
+class _Handled(NamedTuple):
+    """Handled events that follow each other in a partition: the sequence of the first one, and the last one, which is
+    all that their acknowledgement takes."""
+
+    first: int
+    last: PendingEvent
+
+
 class PartitionQueue:
     """One partition's pending events in the order of the log, until they are acknowledged. Owned by the shard.
 
@@ -77,7 +85,7 @@ class PartitionQueue:
     has not stored yet, by the sequence of the event. `owned` ends when the shard forgets the partition. `current` are
     revisions of snapshots of runs that have left memory: as long as the shard owns the partition and gets no event of
     such a run, the snapshot has all that its log says. `ends` are the sequences of events, still to come, that the
-    shard has stored and folded itself.
+    shard has stored and folded itself. `handled` is what was before `events`, and is not acknowledged yet.
     """
 
     __slots__ = (
@@ -86,6 +94,7 @@ class PartitionQueue:
         "dead_letters",
         "ends",
         "events",
+        "handled",
         "number",
         "owned",
         "pull",
@@ -98,6 +107,7 @@ class PartitionQueue:
     def __init__(self, number: int, consumer: str, start: int) -> None:
         self.number, self.consumer, self.start = number, consumer, start
         self.events: deque[PendingEvent] = deque()
+        self.handled: deque[_Handled] = deque()
         self.dead_letters: dict[int, asyncio.Future[None]] = {}
         self.current = Revisions()
         self.ends: set[int] = set()
@@ -120,6 +130,7 @@ class PartitionQueue:
         again."""
         self.start = min(self.start, takeover_seq + 1)
         self.events.clear()
+        self.handled.clear()
         self.current.clear()
         self.ends.clear()
         self.takeover_seq = takeover_seq
@@ -129,15 +140,33 @@ class PartitionQueue:
         if len(self.current) < CURRENT_MAX:
             self.current.add(revision)
 
+    def drop_handled(self) -> None:
+        """Remove the longest handled beginning from memory, up to its last event: with what is held back for seconds,
+        tens of thousands would be there in a burst."""
+        events = self.events
+        if events and events[0].handled:
+            first = events[0].delivery.seq
+            while events and events[0].handled:
+                last = events.popleft()
+            self.handled.append(_Handled(first, last))
+
+    @property
+    def first(self) -> int | None:
+        """The sequence of the first event that is not acknowledged; None if there is none."""
+        if self.handled:
+            return self.handled[0].first
+        return self.events[0].delivery.seq if self.events else None
+
     def acknowledgeable(self, before: float) -> PendingEvent | None:
-        """Remove the longest handled beginning that was received before this time. Return its last event, whose
-        acknowledgement covers all of them."""
+        """Remove what was handled of the events that were received before this time. Return the last of them, whose
+        acknowledgement covers all."""
+        self.drop_handled()
         last = None
-        events, not_stored = self.events, min(self.dead_letters, default=None)
-        while events and events[0].handled and events[0].received < before:
-            if not_stored is not None and events[0].delivery.seq >= not_stored:
+        handled, not_stored = self.handled, min(self.dead_letters, default=None)
+        while handled and handled[0].last.received < before:
+            if not_stored is not None and handled[0].last.delivery.seq >= not_stored:
                 break
-            last = events.popleft()
+            last = handled.popleft().last
         return last
 
 
