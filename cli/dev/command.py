@@ -76,6 +76,8 @@ def dev(session: Session, app: Path, data: Path | None) -> None:
         ReloadLoop(app, processes, happenings).run()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: processes.kill())  # somebody who does not want to wait
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # one that comes while the interpreter ends would be its exit status
     _say("stopped")
 
 
