@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from penstock.broker import names
+from penstock.broker.names import ARCHIVE
 
 from .chain import definition
 from .environment import STEPS, Cost, Environment, Setup, environment, environment_in
@@ -20,7 +20,6 @@ from .figures import percentile
 from .samples import Sample, Workload, each
 from .service import service
 
-WORKFLOWS = 100
 SAMPLED = 10  # runs of each workflow that are read
 LOOK_S, STALLED_S, ARCHIVED_S_MAX = 0.1, 120.0, 3600.0
 LOADED_PER_S_MIN = 600  # runs, on a slow machine
@@ -30,19 +29,19 @@ BLOCK_BYTES = 512  # of a stat(2)
 
 
 async def kept(setup: Setup) -> Sample:
-    """Three-step runs of a hundred workflows are loaded, one workflow after the other. Then the metrics are read, lists
+    """Three-step runs of many workflows are loaded, one workflow after the other. Then the metrics are read, lists
     of runs with and without filters, and single runs, one after the other, and the same when the memory of the load has
     had time to go; then bulks beside those of an empty store; and in the end the service is started on that store once
     more."""
     with tempfile.TemporaryDirectory(dir=setup.directory) as name:
         directory = Path(name)
         async with environment_in(directory, setup) as on:
-            chosen, costs, at_end = await _loaded(on, setup.sizes.kept)
+            chosen, costs, at_end = await _loaded(on, setup, setup.sizes.kept)
             loaded_at = time.monotonic()
             at_once = await _asked(on, setup, chosen)
             await asyncio.sleep(max(0.0, loaded_at + setup.sizes.kept_wait_s - time.monotonic()))
             memory_mb = on.memory_mb()
-            disk_kb = disk_bytes(directory / "data") / _runs(setup.sizes.kept) / 1000
+            disk_kb = disk_bytes(directory / "data") / _runs(setup, setup.sizes.kept) / 1000
             times = await _asked(on, setup, chosen)
             await asyncio.sleep(min(REST_S, setup.sizes.kept_wait_s))
             ratio, more = await _to_empty(on, setup)
@@ -67,8 +66,8 @@ async def kept_archived(setup: Setup) -> Sample:
     with tempfile.TemporaryDirectory(dir=setup.directory) as name:
         directory = Path(name)
         async with environment_in(directory, setup, archive_after=f"{after_s}s") as on:
-            runs, begun = _runs(setup.sizes.archived), time.monotonic()
-            chosen, _, _ = await _loaded(on, setup.sizes.archived)
+            runs, begun = _runs(setup, setup.sizes.archived), time.monotonic()
+            chosen, _, _ = await _loaded(on, setup, setup.sizes.archived)
             due_at = time.monotonic() + after_s
             await asyncio.sleep(max(0.0, begun + after_s - time.monotonic()))
             with on.measured("kept-archived", runs) as costs:
@@ -76,7 +75,7 @@ async def kept_archived(setup: Setup) -> Sample:
             late_s = time.monotonic() - due_at
             archived_at = time.monotonic()
             times = {
-                "kept-archived-list": await each(on.client.runs, iter(_queries(setup.sizes.listings, Random(1))), 1),
+                "kept-archived-list": await each(on.client.runs, iter(_queries(setup, Random(1))), 1),
                 "kept-archived-run": await each(on.client.status, iter(chosen), 1),
             }
             await asyncio.sleep(max(0.0, archived_at + setup.sizes.kept_wait_s - time.monotonic()))
@@ -109,19 +108,19 @@ def _disk_bytes(path: Path) -> int:
         return 0
 
 
-async def _loaded(on: Environment, runs: int) -> tuple[list[str], Mapping[str, Cost], float]:
+async def _loaded(on: Environment, setup: Setup, wanted: int) -> tuple[list[str], Mapping[str, Cost], float]:
     """Load the runs. Some of their ids, what they cost, and the memory of the service when the last has ended, in
     MB."""
-    random, chosen = Random(1), list[str]()
-    per_workflow = _runs(runs) // WORKFLOWS
-    for name in _names():
+    random, chosen, runs, names = Random(1), list[str](), _runs(setup, wanted), _names(setup)
+    per_workflow = runs // len(names)
+    for name in names:
         await on.client.register(definition(STEPS, name))
-    with on.measured("kept", _runs(runs)) as costs:
-        for name in _names():
+    with on.measured("kept", runs) as costs:
+        for name in names:
             run_ids, _ = await on.drain(per_workflow, name)
             chosen += random.sample(run_ids, min(SAMPLED, len(run_ids)))
     at_end = sum(on.memory_mb().values())
-    await _until_indexed(on, _names()[-1], per_workflow)
+    await _until_indexed(on, names[-1], per_workflow)
     random.shuffle(chosen)
     return chosen, costs, at_end
 
@@ -130,7 +129,7 @@ async def _asked(on: Environment, setup: Setup, chosen: list[str]) -> Mapping[st
     """Seconds of each request, by what is asked."""
     return {
         "kept-metrics": await each(on.client.metrics, iter(range(setup.sizes.scrapes)), 1),
-        "kept-list": await each(on.client.runs, iter(_queries(setup.sizes.listings, Random(1))), 1),
+        "kept-list": await each(on.client.runs, iter(_queries(setup, Random(1))), 1),
         "kept-run": await each(on.client.status, iter(chosen), 1),
     }
 
@@ -166,7 +165,7 @@ async def _bulk_per_s(on: Environment, setup: Setup, row: str, costs: dict[str, 
 async def _until_archived(on: Environment, runs: int) -> None:
     """Return once the archive has so many runs, and the history none."""
     async with asyncio.timeout(ARCHIVED_S_MAX):
-        while await on.log.messages(names.ARCHIVE) < runs or await on.log.messages():  # noqa: ASYNC110 - the broker
+        while await on.log.messages(ARCHIVE) < runs or await on.log.messages():  # noqa: ASYNC110 - the broker
             await asyncio.sleep(LOOK_S)
 
 
@@ -176,19 +175,21 @@ def _percentiles(times: Mapping[str, list[float]]) -> dict[str, float]:
     }
 
 
-def _runs(wanted: int) -> int:
+def _runs(setup: Setup, wanted: int) -> int:
     """As many of each workflow, and at least one."""
-    return max(1, wanted // WORKFLOWS) * WORKFLOWS
+    return max(1, wanted // setup.sizes.kept_workflows) * setup.sizes.kept_workflows
 
 
-def _names() -> list[str]:
-    return [f"loadtest-kept-{number}" for number in range(WORKFLOWS)]
+def _names(setup: Setup) -> list[str]:
+    return [f"loadtest-kept-{number}" for number in range(setup.sizes.kept_workflows)]
 
 
-def _queries(count: int, random: Random) -> list[str]:
+def _queries(setup: Setup, random: Random) -> list[str]:
     """Lists with each filter in turn, of different workflows and times."""
+    names = _names(setup)
     filters = ("", "status=completed", "status=failed", "workflow={}", "workflow={}&status=completed", "q=kept-{}")
-    return [f"{filters[at % len(filters)].format(random.choice(_names()))}&limit=100" for at in range(count)]
+    count = setup.sizes.listings
+    return [f"{filters[at % len(filters)].format(random.choice(names))}&limit=100" for at in range(count)]
 
 
 async def _until_indexed(on: Environment, workflow: str, count: int) -> None:
