@@ -26,10 +26,7 @@ from penstock.engine.run.state import Run
 
 READS_AT_ONCE = 8
 
-# A history is removed by its subject, for which the broker looks at all that is stored from its first to its last
-# message; a small one, whose messages stand this far apart, by their sequences, for a call each.
-NAMED_MAX, NAMED_BYTES_MAX = 16, 64 << 10
-APART = 256
+NAMED_MAX, NAMED_BYTES_MAX = 256, 64 << 10
 
 
 class Archivable(NamedTuple):
@@ -97,11 +94,10 @@ async def _archivable(store: Store, written: Run, whole: WholeHistory, last_seq:
 
 
 def _named(events: Sequence[Stored]) -> tuple[int, ...]:
-    """The sequences of these events, the whole history of a run, if it is cheaper to remove it by them. Of a history
-    with more bytes a reader could have several pages, and not notice that something between them was removed."""
-    if len(events) > NAMED_MAX or events[-1].seq - events[0].seq < APART * len(events):
-        return ()
-    if sum(len(event.data) + len(event.headers) for event in events) > NAMED_BYTES_MAX:
+    """The sequences of these events, the whole history of a run, if it can be removed by them. Of a history with more
+    bytes a reader could have several pages, and not notice that something between them was removed."""
+    size = sum(len(event.data) + len(event.headers) for event in events)
+    if len(events) > NAMED_MAX or size > NAMED_BYTES_MAX:
         return ()
     return tuple(event.seq for event in events)
 

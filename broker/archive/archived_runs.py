@@ -77,7 +77,7 @@ class ArchivedRun(Struct, frozen=True):
 
 class ArchivedAt(Struct, frozen=True, omit_defaults=True):
     """A message of the archive. `former` are those that had less of the run, and go before its history does. `events`
-    are the sequences of what the history has before the mark, where it is removed by them; empty: by its subject."""
+    are the sequences of what the history has before the mark, if it may be removed by them."""
 
     seq: int
     former: tuple[int, ...] = ()

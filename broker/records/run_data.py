@@ -16,6 +16,9 @@ from penstock.engine.errors import Unavailable
 
 TOGETHER_MAX = 100  # runs whose data are removed together
 CALLS_AT_ONCE = 16
+# To remove a history by its subject, the broker looks at all that is stored from its first message to its last, which
+# is the mark of an archived run. Where others have stored so many messages for each of its own, they go one by one.
+APART = 256
 
 
 class _Place(NamedTuple):
@@ -71,7 +74,8 @@ class RunData:
 
     async def put_away(self, run_id: str, upto: int, events: Sequence[int] = ()) -> None:
         """Remove the snapshot of an archived run, and what its history has up to this sequence, which is the mark's:
-        these events, where they are given, else by its subject. Raises Unavailable (it may be repeated)."""
+        these events, where they are given and far from the mark, else by its subject. Raises Unavailable (it may be
+        repeated)."""
         self._archived[run_id] = upto, events
         async with self._archived_gate:
             if run_id in self._archived:
@@ -81,9 +85,9 @@ class RunData:
     async def _put_away(self, runs: Mapping[str, tuple[int, Sequence[int]]]) -> None:
         await self._purge(SNAPSHOTS.stream, map(SNAPSHOTS.subject_of, await self._there(SNAPSHOTS, list(runs))))
         reached("run.snapshot_put_away")
-        by_subject = {run_id: upto + 1 for run_id, (upto, events) in runs.items() if not events}
-        await self._purge_histories(by_subject)
-        await all_of(self._erase(upto, events) for upto, events in runs.values() if events)
+        apart = {run_id: one for run_id, one in runs.items() if _is_apart(*one)}
+        await self._purge_histories({run_id: upto + 1 for run_id, (upto, _) in runs.items() if run_id not in apart})
+        await all_of(self._erase(upto, events) for upto, events in apart.values())
         for run_id in runs:
             self._archived.pop(run_id, None)
 
@@ -141,3 +145,7 @@ class RunData:
         wanted = frozenset(run_ids)
         subjects = await self._broker.subjects(names.DEAD, names.dead_filter())
         return [subject for subject in subjects if not wanted.isdisjoint(subject.split("."))]
+
+
+def _is_apart(mark: int, events: Sequence[int]) -> bool:
+    return bool(events) and mark - events[0] >= APART * len(events)

@@ -34,6 +34,7 @@ from penstock.broker.archive.archived_runs import decode_archived, is_archive_ma
 from penstock.broker.nats.direct import Stored
 from penstock.broker.nats.publisher import Publisher
 from penstock.broker.nats.tail import Lost, ReadBatch, Tail
+from penstock.broker.records import run_data
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.history import History
 from penstock.broker.worker_messages import TaskPayload
@@ -480,7 +481,7 @@ async def test_a_history_that_goes_while_it_is_read_is_read_on_in_the_archive(
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands far apart in a stream of many runs does so in a small one."""
-    monkeypatch.setattr(choosing, "APART", 0)
+    monkeypatch.setattr(run_data, "APART", 0)
 
 
 async def test_a_reader_finds_all_of_a_run_whenever_its_history_is_removed_message_by_message(
@@ -510,16 +511,14 @@ async def test_a_history_goes_by_its_subject_where_that_costs_less(
     store: Store, world: World, monkeypatch: pytest.MonkeyPatch, apart: None
 ) -> None:
     """One of many events, of large ones, and one that was archived before."""
+    monkeypatch.setattr(choosing, "NAMED_MAX", 8)
     long, large, small = (
-        *await completed(store, "long", steps=choosing.NAMED_MAX),
+        *await completed(store, "long", steps=7),
         *await completed(store, "large", value=b'"%b"' % (b"x" * 40_000)),
         await failed(store, "small"),
     )
     named = {run.run_id: run.events for run in await found(store, [long, large, small])}
     assert {long: (), large: (), small: tuple(seq for seq, _, _ in await events(store, small))} == named
-    monkeypatch.setattr(choosing, "APART", 256)
-    assert () == (await found(store, [small]))[0].events
-    monkeypatch.setattr(choosing, "APART", 0)
     await world.archive()
     await run_operations.replay(store, small)
     async with echo(store, "small.echo"):
@@ -531,7 +530,28 @@ async def test_a_history_goes_by_its_subject_where_that_costs_less(
         assert RunStatus.COMPLETED is (await read(store, run_id)).status
 
 
-async def test_a_mark_that_names_events_of_another_run_removes_none_of_them(store: Store, world: World) -> None:
+@pytest.mark.parametrize(("apart", "one_by_one"), [(256, False), (1, True)])
+async def test_a_history_goes_one_by_one_where_its_mark_is_far_away(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch, apart: int, one_by_one: bool
+) -> None:
+    erase, erased = Publisher.erase, list[int]()
+
+    async def erase_and_note(publisher: Publisher, stream: str, seq: int) -> None:
+        erased.append(seq)
+        await erase(publisher, stream, seq)
+
+    monkeypatch.setattr(run_data, "APART", apart)
+    monkeypatch.setattr(Publisher, "erase", erase_and_note)
+    (run_id,) = await completed(store, f"far-{one_by_one}")
+    first, *others = [seq for seq, _, _ in await events(store, run_id)]
+    assert await world.archive() == 1
+    assert ([first, *reversed(others)] if one_by_one else []) == erased[: len(others) + 1]
+    assert await is_gone(store, run_id)
+
+
+async def test_a_mark_that_names_events_of_another_run_removes_none_of_them(
+    store: Store, world: World, apart: None
+) -> None:
     """Whoever may write to histories, as workers do, could have any run removed else."""
     run_id, other = await completed(store, "forged", 2)
     theirs = await events(store, other)

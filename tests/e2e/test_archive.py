@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from penstock.actors.maintenance import archivable
+from penstock.broker.records import run_data
 from penstock.broker.store import Store, open_store
 from penstock.config.limits import BULK_RUNS_MAX
 from penstock.config.process.crash_points import Point
@@ -185,7 +185,7 @@ ARCHIVE_POINTS: tuple[Point, ...] = (
     "shard.run_put_away",
     "run.brought_back",
 )
-FILLED = 12 * archivable.APART  # events that are stored while a run waits: more than it has itself, so many times
+FILLED = 12 * run_data.APART  # events that are stored while a run waits: more than it has itself, so many times
 
 
 @pytest.mark.parametrize("point", ARCHIVE_POINTS)
