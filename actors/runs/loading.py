@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from penstock.broker.archive.archived_runs import ArchivedRun, archive_seq, archived_in
+from penstock.broker.archive.archived_runs import ArchivedRun, archive_seq, archived_in, is_archive_mark
 from penstock.broker.names import owner_state
 from penstock.broker.nats.buckets import Entry
 from penstock.broker.nats.direct import Stored
+from penstock.broker.nats.headers import stored_behind
 from penstock.broker.records.imports import ImportMark, mark_in
 from penstock.broker.store import Store
 from penstock.config.logging import get_logger
@@ -115,7 +116,12 @@ async def load(
     beyond = beyond_bytes = removed = archived = 0
     handled_before = 0 if owner is None else owner.handled_before
     mark: ImportMark | None = None
-    pages = store.history.pages(run_id, last_seq, ahead_to=ALL, by_index=by_index and run is None)
+    known = None if last is None else await _with_known(store, run, last)
+    pages = (
+        store.history.pages(run_id, last_seq, ahead_to=ALL, by_index=by_index and run is None)
+        if known is None
+        else _pages_of(known)
+    )
     async for page in pages:
         ended, after = await _end_within(store, page)
         if ended is not None:
@@ -150,6 +156,23 @@ async def load(
     workflow = None if workflow is None else expanded(workflow, run)
     due = () if run is None else tuple(command for command in commands if still_due(run, command))
     return LoadedRun(run, revision, beyond, due, workflow, last_seq, 0, mark, archived, beyond_bytes)
+
+
+async def _with_known(store: Store, run: Run | None, last: Stored) -> list[Stored] | None:
+    """The last event of a run's log, behind the one before it if the snapshot `run` does not have that. To find the
+    next event the broker searches all that was stored in between: for one that comes long after the others, such as a
+    retry or a removal, in seconds. None: it does not say which was before it, or the state is not known there."""
+    before = stored_behind(last.headers)
+    if not before or is_archive_mark(last.data):
+        return None
+    if run is not None and run.seq == before:
+        return [last]
+    prior = await store.history.at(last.subject.rpartition(".")[2], before)
+    return None if prior is None or await at_end(store, prior) is None else [prior, last]
+
+
+async def _pages_of(events: list[Stored]) -> AsyncGenerator[list[Stored]]:
+    yield events
 
 
 async def _newest(

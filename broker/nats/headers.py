@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 MSG_ID = "Nats-Msg-Id"
 ROLLUP = "Nats-Rollup"
 ROLLUP_SUBJECT = "sub"  # the message replaces those before it under its subject
@@ -13,10 +15,19 @@ SCHEDULE_TARGET = "Nats-Schedule-Target"
 SCHEDULE_NEXT = "Nats-Schedule-Next"
 SCHEDULER = "Nats-Scheduler"
 
-_EMPTY = f"\r\n{EXPECT_SEQ}: 0\r\n".encode()  # a whole line: a value of another header cannot pass for it
+# Whole lines: a value of another header cannot pass for them.
+_EXPECTED = re.compile(rf"\r\n{EXPECT_SEQ}: (\d+)\r\n".encode())
+_EMPTY = f"\r\n{EXPECT_SEQ}: 0\r\n".encode()
 
 
 def into_empty(headers: bytes) -> bool:
     """Whether a stored message with these raw headers was the first one under its subject: else the broker had refused
     it."""
     return _EMPTY in headers
+
+
+def stored_behind(headers: bytes) -> int:
+    """The sequence of the message behind which a stored one with these raw headers is under its subject, if its sender
+    has said so; 0: it has not, or there was none."""
+    found = _EXPECTED.search(headers)
+    return 0 if found is None else int(found[1])

@@ -106,6 +106,22 @@ async def test_what_was_carried_out_is_held_without_its_bytes_until_it_is_acknow
     assert {delivery.data for delivery in taken} == {b""}
 
 
+async def test_of_what_was_carried_out_only_the_last_is_held_until_it_is_acknowledged(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a burst, what comes within the time that an acknowledgement is held back would take 20 MB."""
+    monkeypatch.setattr(shards, "ACK_HELD_BACK_S", 600.0)
+    async with echo(store, "last.echo", just_answer):
+        run_ids = await started_in_one_partition(store, "last", 10)
+        for run_id in run_ids:
+            await ended(store, run_id)
+    queue = shard._queues[names.partition(run_ids[0])]
+    await until_true(lambda: not queue.events)
+    last_seq = max(one.seq for one in (await store.history.last_of(run_ids)).values())
+    assert last_seq == queue.handled[-1].last.delivery.seq
+    assert queue.handled[0].first <= (await store.history.first_seq(run_ids[0]))
+
+
 async def test_a_run_of_a_thousand_tasks_leaves_the_publisher_no_fuller_than_it_may_be(
     store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

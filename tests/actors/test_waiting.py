@@ -7,22 +7,26 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.actors.control import watch
+from penstock.actors.control import run_operations, watch
 from penstock.actors.control.run_operations import now
 from penstock.actors.control.watch import Watched
 from penstock.actors.imports.reading import read
+from penstock.actors.maintenance.pruning import FORMAT
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
+from penstock.actors.runs import loading
 from penstock.broker import names
 from penstock.broker.store import Store, open_store
+from penstock.broker.streams.history import History
 from penstock.broker.streams.watch import QUIET_S, RunEvents
+from penstock.broker.worker_messages import TaskPayload
 from penstock.config.process.background import start as background
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.event_payloads import SignalRef
-from penstock.engine.run.events import SignalReceived
+from penstock.engine.run.events import SignalReceived, WorkflowRemoved
 from penstock.engine.run.state import RunStatus
 from tests.support.waiting import until
-from tests.support.world import chain, echo, register, start
+from tests.support.world import Echo, chain, echo, register, start
 
 
 @pytest.fixture
@@ -68,6 +72,51 @@ async def test_an_end_that_comes_later_is_all_that_is_read(
         watched = Watched(store, run_id)
         await watched.end()
     assert await read(store, run_id) == watched.run
+
+
+async def test_of_a_run_whose_last_event_says_which_was_before_it_no_other_is_looked_for(
+    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker searches all that was stored between two events for the second one. Nobody has the run here."""
+
+    async def refuse(worker: Echo, task: TaskPayload) -> None:
+        await worker.fail(task, "no", "non_retriable")
+
+    async def none_known(*given: object) -> None:
+        return None
+
+    async def is_saved() -> bool:
+        entry = await store.runs.get(run_id)
+        return entry is not None and b'"finished_at"' in entry.value
+
+    async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")):
+        await register(store, chain("tried-again", 2))
+        async with echo(store, "tried-again.echo", refuse):
+            run_id = await start(store, chain("tried-again", 2))
+            await until(is_saved)
+    await run_operations.replay(store, run_id)
+    with monkeypatch.context() as patched:
+        patched.setattr(loading, "_with_known", none_known)
+        expected = await loading.load(store, run_id)
+    monkeypatch.delattr(History, "pages")
+    found = await loading.load(store, run_id)
+    assert expected == found
+    assert found.run is not None
+    assert (RunStatus.RUNNING, 1) == (found.run.status, found.beyond)
+
+
+async def test_of_a_removed_run_only_its_end_and_the_removal_are_looked_for(
+    store: Store, broker_settings: BrokerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(broker_settings, "shard") as own, open_shard(own, new_member("shard")):
+        run_id = await finished(store, "taken-away")
+    last = await store.history.last(run_id)
+    assert last is not None
+    assert await store.history.append_removal(WorkflowRemoved(run_id=run_id, timestamp=now(), v=FORMAT), last.seq)
+    monkeypatch.delattr(History, "pages")
+    found = await loading.load(store, run_id)
+    assert (None, found.last_seq) == (found.run, found.removed)
+    assert found.removed > last.seq
 
 
 async def test_who_waits_for_a_run_that_has_ended_before_its_last_event_does_not_wait_for_more(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from penstock.actors.ownership import claims
 from penstock.actors.ownership.claims import Claims
-from penstock.actors.runs import run_actor, timers
+from penstock.actors.runs import loading, run_actor, timers
 from penstock.actors.runs.effects import Effects
 from penstock.actors.runs.loading import LoadedRun, load
 from penstock.actors.runs.run_actor import RunActor
@@ -25,6 +25,7 @@ from penstock.actors.runs.timers import Timers
 from penstock.broker import names
 from penstock.broker.nats.batch import Batches, Message
 from penstock.broker.nats.buckets import Bucket
+from penstock.broker.nats.direct import Stored
 from penstock.broker.nats.headers import SCHEDULE, SCHEDULE_TARGET
 from penstock.broker.nats.publisher import ack_seq
 from penstock.broker.nats.pull import Pull
@@ -37,6 +38,7 @@ from penstock.engine.run.commands import Command, DeadLetterTask, SetTimer
 from penstock.engine.run.events import Event, Record
 from penstock.engine.run.execution import steps
 from penstock.engine.run.kinds import http, normal
+from penstock.engine.run.state import Run
 from penstock.engine.times import rfc3339
 from tests.simulation import (
     mutants_of_archiving,
@@ -59,6 +61,13 @@ def _acknowledges_what_is_not_written() -> Patch:
         return last
 
     return PartitionQueue, "acknowledgeable", acknowledgeable
+
+
+def _takes_any_snapshot_for_the_state_before_the_last_event() -> Patch:
+    async def last_only(store: Store, run: Run | None, last: Stored) -> list[Stored] | None:
+        return None if run is None else [last]
+
+    return loading, "_with_known", last_only
 
 
 def _takes_every_worker_for_one_that_takes_all_types() -> Patch:
@@ -295,6 +304,7 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
     mutant.__name__.removeprefix("_"): mutant
     for mutant in (
         _acknowledges_what_is_not_written,
+        _takes_any_snapshot_for_the_state_before_the_last_event,
         _forgets_what_was_ordered,
         _takes_a_secret_for_text,
         _takes_every_worker_for_one_that_takes_all_types,
