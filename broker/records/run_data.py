@@ -19,8 +19,6 @@ CALLS_AT_ONCE = 16
 # To remove a history by its subject, the broker looks at all that is stored from its first message to its last, which
 # is the mark of an archived run. Where others have stored so many messages for each of its own, they go one by one.
 APART = 256
-# As far behind a run its removal is where it is worth to find each of up to so many events of it.
-FAR, FAR_EVENTS_MAX = 100_000, 256
 
 
 class _Place(NamedTuple):
@@ -102,11 +100,6 @@ class RunData:
         reached("run.events_put_away")
         await self._publisher.erase(names.HISTORY, mark)
 
-    async def _erase_backwards(self, events: Sequence[int]) -> None:
-        """Remove the messages of a history one by one: whoever does not see the removal yet reads what once was all."""
-        for seq in reversed(events):
-            await self._publisher.erase(names.HISTORY, seq)
-
     async def _remove(self, runs: Mapping[str, int]) -> None:
         for place in SELDOM:
             await self._purge(place.stream, map(place.subject_of, await self._there(place, list(runs))))
@@ -114,43 +107,9 @@ class RunData:
         snapshots = names.bucket_stream(names.RUNS)
         await self._purge(snapshots, [names.key_subject(names.RUNS, run_id) for run_id in runs])
         reached("run.data_removed")
-        far = await self._far(runs)
-        await self._purge_histories({run_id: before for run_id, before in runs.items() if run_id not in far})
-        await all_of(map(self._erase_backwards, far.values()))
+        await self._purge_histories(runs)
         for run_id in runs:
             self._wanted.pop(run_id, None)
-
-    async def _far(self, before: Mapping[str, int]) -> dict[str, list[int]]:
-        """What those of these runs have below a sequence each that began long before it: for a removal by subject the
-        broker looks through all that was stored in between."""
-        state = (await self._broker.api(f"STREAM.INFO.{names.HISTORY}"))["state"]
-        if max(before.values()) - state["first_seq"] < FAR or await self._reader.leaders.needed(names.HISTORY):
-            return {}
-        gate = asyncio.Semaphore(CALLS_AT_ONCE)
-
-        async def look(run_id: str, seq: int) -> list[int]:
-            async with gate:
-                return await self._far_events(names.stored_subject(run_id), seq)
-
-        found = await all_of(look(run_id, seq) for run_id, seq in before.items())
-        return {run_id: seqs for run_id, seqs in zip(before, found, strict=True) if seqs}
-
-    async def _far_events(self, subject: str, before: int) -> list[int]:
-        """The sequences of these events, none if they are near, or too many. The next one after the last is not looked
-        for, as that would take as long as what is to be avoided."""
-        first = await self._reader.next_alone(names.HISTORY, subject, 1)
-        if first is None or first.seq >= before - FAR:
-            return []
-        count = (await self._broker.messages_by_subject(names.HISTORY, subject)).get(subject, 0)
-        if count > FAR_EVENTS_MAX:
-            return []
-        seqs = [first.seq]
-        while len(seqs) < count - 1:
-            following = await self._reader.next_alone(names.HISTORY, subject, seqs[-1] + 1)
-            if following is None or following.seq >= before:
-                break
-            seqs.append(following.seq)
-        return seqs
 
     async def _purge_histories(self, before: Mapping[str, int]) -> None:
         """Remove what these runs have below a sequence each."""

@@ -20,8 +20,6 @@ from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.loading import load, load_many
 from penstock.broker import names, record_keys
-from penstock.broker.nats.publisher import Publisher
-from penstock.broker.records import run_data
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.process.background import all_of, end
@@ -139,36 +137,6 @@ async def test_nothing_of_a_pruned_run_is_left_anywhere(store: Store, index: Run
     assert await index.caught_up(await store.history.last_seq(), 20)
     assert {} == index.statuses([run_id])
     assert {other: "failed"} == index.statuses([other])
-
-
-@pytest.mark.parametrize(("far", "most"), [(0, 256), (0, 2), (100_000, 256)])
-async def test_what_began_long_before_its_removal_goes_one_by_one(
-    store: Store,
-    index: RunIndex,
-    shard: AsyncExitStack,
-    monkeypatch: pytest.MonkeyPatch,
-    far: int,
-    most: int,
-) -> None:
-    """Unless there is much of it. Events of others, and what comes behind the removal, are none of its."""
-    erase, erased = Publisher.erase, list[int]()
-
-    async def erase_and_note(publisher: Publisher, stream: str, seq: int) -> None:
-        assert stream == names.HISTORY
-        erased.append(seq)
-        await erase(publisher, stream, seq)
-
-    monkeypatch.setattr(run_data, "FAR", far)
-    monkeypatch.setattr(run_data, "FAR_EVENTS_MAX", most)
-    monkeypatch.setattr(Publisher, "erase", erase_and_note)
-    run_ids = await failed(store, f"far-{far}-{most}", 4)
-    kept = [one.seq for one in await store.history.read(run_ids[0])]
-    seqs = [one.seq for run_id in run_ids[1:] for one in await store.history.read(run_id)]
-    await pruned(store, index, *run_ids[1:])
-    for run_id in run_ids[1:]:
-        await left(store, run_id)
-    assert (sorted(seqs) if far == 0 and most > 2 else []) == sorted(erased)
-    assert kept == [one.seq for one in await store.history.read(run_ids[0])]
 
 
 async def test_a_run_that_has_not_ended_stays(store: Store, index: RunIndex, shard: AsyncExitStack) -> None:

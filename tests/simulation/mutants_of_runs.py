@@ -12,7 +12,6 @@ from penstock.actors.runs import putting_away
 from penstock.actors.runs.packed_actors import PackedActors
 from penstock.actors.runs.run_actor import RunActor
 from penstock.actors.runs.shared.mailbox import PartitionQueue
-from penstock.broker import names
 from penstock.broker.records.run_data import RunData
 from penstock.broker.streams.history import History
 from penstock.engine.run.event_payloads import Started
@@ -51,16 +50,6 @@ def _leaves_the_data_of_removed_runs() -> Patch:
         """Nothing is deleted."""
 
     return RunData, "remove", left
-
-
-def _removes_the_first_events_of_a_run_first() -> Patch:
-    """Who reads meanwhile, and does not see the removal yet, has an end without a beginning."""
-
-    async def forwards(data: RunData, events: Sequence[int]) -> None:
-        for seq in events:
-            await data._publisher.erase(names.HISTORY, seq)
-
-    return RunData, "_erase_backwards", forwards
 
 
 def _leaves_no_mark_where_a_snapshot_was() -> Patch:
@@ -124,7 +113,6 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _removes_whatever_has_happened_since,
         _resumes_what_was_removed_meanwhile,
         _leaves_the_data_of_removed_runs,
-        _removes_the_first_events_of_a_run_first,
         _leaves_no_mark_where_a_snapshot_was,
         _removes_children_that_somebody_waits_for,
         _forgets_the_labels_of_what_is_rerun,

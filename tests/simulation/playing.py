@@ -85,8 +85,7 @@ def _paces(plan: Plan) -> list[tuple[ModuleType, str, float]]:
         (partition_limits, "LOG_MIN", LIMIT_LOG_MIN),
         (partition_limits, "LOG_PER_OPEN", 2),
         (actor_state, "EVENTS_MIN", plan.snapshot_events),
-        (run_data, "APART", 0),  # only in larger streams than these is a mark far away, or a removal
-        (run_data, "FAR", 0 if plan.seed % 2 else run_data.FAR),
+        (run_data, "APART", 0),  # only in larger streams than these is a mark far away
         (shard_module, "ACTORS_RESIDENT_MAX", RESIDENT_FEW if plan.seed % PACKING == 0 else limits.ACTORS_RESIDENT_MAX),
     ]
 

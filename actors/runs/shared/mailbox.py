@@ -142,12 +142,12 @@ class PartitionQueue:
 
     def drop_handled(self) -> None:
         """Remove the longest handled beginning from memory, up to its last event: with what is held back for seconds,
-        tens of thousands would be there in a burst."""
-        events = self.events
-        if events and events[0].handled:
-            first = events[0].delivery.seq
-            while events and events[0].handled:
-                last = events.popleft()
+        tens of thousands would be there in a burst. An event stays until its dead letter is stored."""
+        events, dead_letters, first, last = self.events, self.dead_letters, 0, None
+        while events and events[0].handled and events[0].delivery.seq not in dead_letters:
+            last = events.popleft()
+            first = first or last.delivery.seq
+        if last is not None:
             self.handled.append(_Handled(first, last))
 
     @property
@@ -161,11 +161,8 @@ class PartitionQueue:
         """Remove what was handled of the events that were received before this time. Return the last of them, whose
         acknowledgement covers all."""
         self.drop_handled()
-        last = None
-        handled, not_stored = self.handled, min(self.dead_letters, default=None)
+        last, handled = None, self.handled
         while handled and handled[0].last.received < before:
-            if not_stored is not None and handled[0].last.delivery.seq >= not_stored:
-                break
             last = handled.popleft().last
         return last
 
