@@ -54,7 +54,7 @@ async def unpause(store: Store, run_id: str, *, children: bool = False) -> Run:
     if run.pause is not None or children:
         await store.history.append_orders([_order(WorkflowUnpaused, run_id, children)])
         reached("run.unpaused")
-        run = await _open(store, run_id)
+        run = await get(store, run_id)  # which may have ended by now
     return run
 
 

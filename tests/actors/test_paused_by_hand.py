@@ -3,7 +3,7 @@ goes on."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from msgspec import Raw
@@ -19,6 +19,7 @@ from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict
+from penstock.engine.run.events import Event
 from penstock.engine.run.state import RunStatus, StepStatus
 from tests.actors.test_reruns import World, document, step
 from tests.actors.test_run_pauses import queued, saved, until_queued, until_saved
@@ -99,6 +100,23 @@ async def test_the_attempt_that_is_asked_for_begins_at_the_resumption_and_once(
         await unpause(store, run_id)
         run = await ended(store, run_id)
     assert (RunStatus.COMPLETED, 2) == (run.status, world.seen["a"])
+
+
+async def test_a_resumption_counts_also_if_the_run_ends_right_behind_it(
+    store: Store, shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await start(store, document(step("a")))
+    await pause(store, run_id)
+    append = store.history.append_orders
+
+    async def append_and_see_it_end(orders: Sequence[Event]) -> int:
+        seq = await append(orders)
+        await ended(store, run_id)
+        return seq
+
+    monkeypatch.setattr(store.history, "append_orders", append_and_see_it_end)
+    async with echo(store, "t"):
+        assert RunStatus.COMPLETED is (await unpause(store, run_id)).status
 
 
 async def test_a_paused_run_is_neither_replayed_nor_rerun(store: Store, shard: Shard) -> None:
