@@ -1,4 +1,4 @@
-"""Many worlds in which everything goes wrong, and the laws hold in each. SIMULATION_SEEDS=100000 looks
+"""Thousands of worlds in which everything goes wrong, and the laws hold in each. SIMULATION_SEEDS=100000 looks
 longer."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.simulation.plan import plan_of
 from tests.simulation.playing import play
 from tests.simulation.shrink import report, shortest
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", "1500"))
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "4000"))
 CHUNKS = 20
 
 
