@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -165,6 +167,39 @@ async def test_a_function_in_a_thread_notices_by_its_context(
         assert await nothing_but_a_start(store, worker, task, run_id)
     assert told.reason == "enough"
     assert isinstance(told.raised, TaskCancelled) is (waits != "event")
+
+
+async def test_a_thread_that_begins_to_wait_while_it_is_cancelled_notices(
+    store: Store, new_worker: NewWorker, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop waits for the signal already, and the thread has not noted that it does."""
+    worker, told = new_worker(max_tasks=1), Told()
+    ask = asyncio.run_coroutine_threadsafe
+
+    @worker.task(task)
+    def blocking(value: Any, ctx: BlockingContext) -> str:
+        if value == "next":
+            return "done"
+
+        def slowly(question: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Future[Any]:
+            asked = ask(question, loop)
+            asked.add_done_callback(lambda _: told.cancelled.set())
+            told.begun.set()
+            assert ctx.cancelled.wait(10)
+            return asked
+
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio, "run_coroutine_threadsafe", slowly)
+            with pytest.raises(TaskCancelled):
+                ctx.wait_signal("never")
+        return "dropped"
+
+    run_id = await dispatch(store, task)
+    async with worker.running():
+        await asyncio.to_thread(told.begun.wait, 10)
+        await cancel(store, worker, run_id)
+        assert await told.noticed()
+        assert await nothing_but_a_start(store, worker, task, run_id)
 
 
 @pytest.mark.parametrize("other", [{"attempt": 1}, {"attempt": 3}, {"attempt": 2, "iteration": 1}, {"run": True}])

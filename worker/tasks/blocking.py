@@ -73,9 +73,10 @@ class BlockingContext(TaskFacts):
         if self._closed:
             question.close()
             raise Unavailable("the worker has given this task back")
+        was_cancelled = self.cancelled.is_set()
         asked = asyncio.run_coroutine_threadsafe(question, self._loop)
         self._asked.add(asked)
-        if self._closed:  # meanwhile
+        if self._closed or self.cancelled.is_set() != was_cancelled:  # meanwhile, by the loop, which did not see it
             asked.cancel()
         try:
             return asked.result()
