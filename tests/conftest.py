@@ -6,7 +6,6 @@ import functools
 import gc
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.provisioning import provision
 from penstock.config.settings import BrokerSettings
+from tests.support.service import free_port
 
 # Tests start hundreds of services: without bytecode, each of their processes compiles the product again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -56,12 +56,6 @@ def pytest_collection_finish() -> None:
     """What is loaded now stays: it is not looked at again by each collection of garbage."""
     gc.collect()
     gc.freeze()
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from penstock.actors.processes.broker_memory import COLLECTED_AFTER_S, LOOK_S, Q
 from penstock.broker.embedded.memory import collect_garbage, cpu_s
 from penstock.broker.embedded.server import EmbeddedBroker, profiler_port
 from penstock.config.settings import BrokerSettings
-from tests.conftest import free_port
 from tests.support.listening import listening
+from tests.support.service import free_port
 from tests.support.waiting import until_true
 
 HUB = ("nats-leaf://127.0.0.1:1",)

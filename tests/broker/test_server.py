@@ -23,8 +23,8 @@ from penstock.broker.streams.provisioning import provision
 from penstock.config.limits import GIB, MIB
 from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, Denied, Unavailable
-from tests.conftest import free_port
 from tests.support.own_broker import own_broker
+from tests.support.service import free_port
 
 PARENT = """
 import sys, time

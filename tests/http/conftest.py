@@ -23,11 +23,11 @@ from penstock.broker.store import Store
 from penstock.config.settings import Address, BrokerSettings, HttpSettings, Settings, to_environ
 from penstock.engine.validation import parse
 from penstock.http.app import create_app
-from tests.conftest import free_port
 from tests.http.bridge import TOKEN
 from tests.http.bridge import client as bridge_client
 from tests.support.conductor import Conductor
 from tests.support.frontends import FrontEnd, front_ends
+from tests.support.service import free_port
 
 INDEX_S_MAX = 60.0
 ONE_STEP = {"name": "one", "steps": [{"id": "a", "task": "work"}]}

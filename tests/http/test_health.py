@@ -26,9 +26,9 @@ from penstock.engine.errors import PenstockError
 from penstock.http.app import create_app
 from penstock.http.messages.errors import KINDS, status_of
 from penstock.http.system.storage import KNOWN_S
-from tests.conftest import free_port
 from tests.support.conductor import Conductor
 from tests.support.file_limits import limited
+from tests.support.service import free_port
 from tests.support.waiting import until
 
 

@@ -28,11 +28,11 @@ from penstock.http.system.metric_pages import MetricPages
 from penstock.http.system.metrics import ANSWERS_S_MAX
 from penstock.telemetry.meters import Histogram, Meters, Sample
 from penstock.telemetry.metrics import METRICS
-from tests.conftest import free_port
 from tests.http.bridge import TOKEN, client, poll
 from tests.support.conductor import LOOPBACK, Conductor
 from tests.support.frontends import front_ends
 from tests.support.own_broker import OwnBroker, own_broker
+from tests.support.service import free_port
 from tests.support.waiting import until, until_true
 
 CLOCK_S = 0.01  # clocks of the loop and of the test may differ

@@ -18,8 +18,8 @@ from penstock.http.openapi.definition_schema import definition_schema
 from penstock.http.openapi.document import document
 from penstock.http.openapi.page import page, render
 from penstock.http.openapi.table import OPERATIONS
-from tests.conftest import free_port
 from tests.support.conductor import Conductor
+from tests.support.service import free_port
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&amp;"
 LOADING = {"script", "img", "iframe", "object", "embed", "audio", "video", "source", "base", "form", "svg", "input"}

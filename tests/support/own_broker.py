@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.broker.embedded.server import EmbeddedBroker
 from penstock.config.settings import BrokerSettings
-from tests.conftest import free_port
+from tests.support.service import free_port
 from tests.support.waiting import until_true
 
 
