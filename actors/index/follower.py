@@ -27,7 +27,7 @@ from penstock.broker.store import Store
 from penstock.broker.streams.history import Tip
 from penstock.config.logging import get_logger
 from penstock.engine.errors import Conflict, PenstockError, Unavailable
-from penstock.engine.run.events import WorkflowRemoved
+from penstock.engine.run.events import REMOVED_RUN, WorkflowRemoved
 from penstock.engine.run.state import Run
 
 BATCH = 2000
@@ -37,7 +37,7 @@ PAUSE_S_PER_MESSAGE, PAUSE_S_MAX = 0.003, 0.05  # after a write, so that a busy 
 BURST, BURST_PAUSE_S = 200, 0.1  # messages in a batch: in a burst, more and smaller writes make no list fresher
 RETRY_S = 0.5
 RENEW_S = 0.05
-LEADS_TO_ARCHIVE = (*MARK_STARTS, b'{"type":"workflow.removed"')
+LEADS_TO_ARCHIVE = (*MARK_STARTS, REMOVED_RUN)
 CONFIRM_AFTER_S = 2.0  # so that a run with several changes in quick succession is folded once
 CONFIRMED_AT_ONCE = 20  # an engine that is far behind must not be slowed down by being read
 ARCHIVE_CHECK_S = 1.0  # where runs are archived: how often the archive is looked at, if no mark of one comes

@@ -23,7 +23,6 @@ from penstock.actors.index.queries import Place
 from penstock.actors.index.run_index import RunIndex
 from penstock.actors.maintenance.archivable import Archivable, archivable
 from penstock.actors.maintenance.rounds import Throttle, repeat_rounds, unthrottled
-from penstock.actors.runs.putting_away import REMOVED_START
 from penstock.broker.archive.archived_runs import ARCHIVED_START, ArchivedAt, RunArchived, encode_archive_mark
 from penstock.broker.store import Store
 from penstock.config.limits import MIB
@@ -33,6 +32,7 @@ from penstock.config.process.crash_points import reached
 from penstock.config.process.idle import IdleShare
 from penstock.config.process.memory import give_back
 from penstock.engine.errors import Conflict, Unavailable
+from penstock.engine.run.events import REMOVED_RUN
 
 EVERY_S = 10.0
 SHARE_MIN = 0.1  # of the time, on a machine that is busy: else the share of its CPU that is idle
@@ -147,7 +147,7 @@ class Archiver:
     async def _remove_removed(self, places: Mapping[str, int]) -> None:
         """Remove from the archive what was stored there while the run was removed: only its mark was refused."""
         last = await self._store.history.last_of(list(places))
-        removed = [run_id for run_id, stored in last.items() if stored.data.startswith(REMOVED_START)]
+        removed = [run_id for run_id, stored in last.items() if stored.data.startswith(REMOVED_RUN)]
         if removed:
             await self._store.archive.remove([places[run_id] for run_id in removed])
             with closing(IndexFile(self._index)) as file:

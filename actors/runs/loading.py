@@ -24,6 +24,7 @@ from penstock.engine.errors import NeedsUpgrade, NotFound
 from penstock.engine.run.advance import advance
 from penstock.engine.run.commands import Command
 from penstock.engine.run.events import (
+    REMOVED_RUN,
     Malformed,
     Record,
     WorkflowRemoved,
@@ -113,12 +114,12 @@ async def load(
     last_seq = run.seq if run else 0
     workflow = None if run is None else await workflow_of(store, run, ())
     commands: list[Command] = []
-    beyond = beyond_bytes = removed = archived = 0
+    beyond = beyond_bytes = removed = archived = gap = 0
     handled_before = 0 if owner is None else owner.handled_before
     mark: ImportMark | None = None
     known = None if last is None else await _with_known(store, run, last)
     pages = (
-        store.history.pages(run_id, last_seq, ahead_to=ALL, by_index=by_index and run is None)
+        store.history.pages(run_id, last_seq, ahead_to=ALL, by_index=by_index and run is None, last=last)
         if known is None
         else _pages_of(known)
     )
@@ -127,10 +128,12 @@ async def load(
         if ended is not None:
             run, workflow, commands, beyond, beyond_bytes = ended, await workflow_of(store, ended, ()), [], 0, 0
         tail = records(page[after:])
+        before_page = last_seq
         if seq := archive_seq(page[0]):
             archived = seq
         else:
             last_seq, archived = page[-1].seq, archived_in(page, archived)
+        gap = gap or _removal_behind_gap(page, before_page)
         workflow = workflow or await workflow_of(store, run, tail)
         if workflow is None:
             removed = max([removed, *(one.seq for one in tail if isinstance(one.event, WorkflowRemoved))])
@@ -150,7 +153,7 @@ async def load(
             entry.value
         )  # without its beginning in the log, all there is of the run is a newer version's snapshot
     revision = entry.revision if entry else 0
-    removed = removed if run is None else run.seq if run.removed else 0
+    removed = removed if run is None else run.seq if run.removed else gap
     if removed:
         return LoadedRun(None, revision, last_seq=last_seq, removed=removed)
     workflow = None if workflow is None else expanded(workflow, run)
@@ -171,6 +174,17 @@ async def _with_known(store: Store, run: Run | None, last: Stored) -> list[Store
     return None if prior is None or await at_end(store, prior) is None else [prior, last]
 
 
+def _removal_behind_gap(page: Sequence[Stored], before: int) -> int:
+    """The sequence of the removal in the page that was stored behind an event which is not there any more; `before` is
+    the last sequence before the page. It counts without that: the run had ended, and its events are being deleted, the
+    last one first. 0: there is none."""
+    for one in page:
+        if one.data.startswith(REMOVED_RUN) and before < stored_behind(one.headers):
+            return one.seq
+        before = one.seq
+    return 0
+
+
 async def _pages_of(events: list[Stored]) -> AsyncGenerator[list[Stored]]:
     yield events
 
@@ -178,10 +192,12 @@ async def _pages_of(events: list[Stored]) -> AsyncGenerator[list[Stored]]:
 async def _newest(
     store: Store, run_id: str, snapshot: Entry | None, current: Container[int]
 ) -> tuple[Entry | None, Stored | None]:
-    """The run's snapshot, and the last event of its log; None for that where it is not looked for, as the caller has
-    seen it."""
+    """The run's snapshot, and the last event of its log; None for that where it is not looked for, as the
+    snapshot is current."""
     if current:
-        return snapshot or await store.runs.get(run_id), None
+        entry = snapshot or await store.runs.get(run_id)
+        is_current = entry is not None and entry.revision in current
+        return entry, None if is_current else await store.history.last(run_id)
     if snapshot is not None:
         return snapshot, await store.history.last(run_id)
     return await both(store.runs.get(run_id), store.history.last(run_id))

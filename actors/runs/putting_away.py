@@ -13,9 +13,7 @@ from penstock.actors.runs.shared.mailbox import PendingEvent
 from penstock.broker.archive.archived_runs import ARCHIVED_START, ArchivedAt, archive_mark_in
 from penstock.broker.store import Store
 from penstock.broker.streams.history import REMOVAL_TTL
-from penstock.engine.run.events import WorkflowRemoved, decode
-
-REMOVED_START = b'{"type":"workflow.removed"'
+from penstock.engine.run.events import REMOVED_RUN, WorkflowRemoved, decode
 
 
 def until_archived(events: Sequence[PendingEvent]) -> int:
@@ -73,5 +71,5 @@ async def is_put_away(store: Store, run_id: str) -> bool:
 
 def _archived_of(events: Sequence[PendingEvent]) -> set[int]:
     """The messages of the archive that have the run which these events remove."""
-    decoded = (decode(event.delivery.data) for event in events if event.delivery.data.startswith(REMOVED_START))
+    decoded = (decode(event.delivery.data) for event in events if event.delivery.data.startswith(REMOVED_RUN))
     return {seq for event in decoded if isinstance(event, WorkflowRemoved) for seq in event.archived}

@@ -162,11 +162,15 @@ class Broker:
 
     async def subjects(self, stream: str, under: str) -> list[str]:
         """The subjects of the stream with messages that match the filter. Raises ApiError, Unavailable."""
-        found: list[str] = []
+        return [*await self.messages_by_subject(stream, under)]
+
+    async def messages_by_subject(self, stream: str, under: str) -> dict[str, int]:
+        """As `subjects`, with the number of messages under each."""
+        found: dict[str, int] = {}
         while True:
             request = {"subjects_filter": under, "offset": len(found)}
             page = (await self.api(f"STREAM.INFO.{stream}", request))["state"].get("subjects") or {}
-            found += page
+            found |= page
             if len(page) < SUBJECTS_PAGE:
                 return found
 

@@ -178,6 +178,11 @@ class DirectReader:
         found, _ = await self._ask(stream, {"seq": from_seq, "batch": 1, "next_by_subj": subject})
         return found[0] if found else None
 
+    async def next_alone(self, stream: str, subject: str, from_seq: int) -> Stored | None:
+        """As `next`. The broker does not count what follows, for which it may look through the whole stream."""
+        found, _ = await self._ask(stream, {"seq": from_seq, "next_by_subj": subject}, alone=True)
+        return found[0] if found else None
+
     async def one(self, stream: str, subject: str) -> Stored | None:
         """The last message of a literal subject, or None."""
         if await self.leaders.needed(stream):

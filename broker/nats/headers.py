@@ -17,6 +17,7 @@ SCHEDULER = "Nats-Scheduler"
 
 # Whole lines: a value of another header cannot pass for them.
 _EXPECTED = re.compile(rf"\r\n{EXPECT_SEQ}: (\d+)\r\n".encode())
+_OF_OTHER = f"\r\n{EXPECT_SEQ}-Subject: ".encode()  # the sequence is the last one of another subject
 _EMPTY = f"\r\n{EXPECT_SEQ}: 0\r\n".encode()
 
 
@@ -29,5 +30,5 @@ def into_empty(headers: bytes) -> bool:
 def stored_behind(headers: bytes) -> int:
     """The sequence of the message behind which a stored one with these raw headers is under its subject, if its sender
     has said so; 0: it has not, or there was none."""
-    found = _EXPECTED.search(headers)
+    found = None if _OF_OTHER in headers else _EXPECTED.search(headers)
     return 0 if found is None else int(found[1])

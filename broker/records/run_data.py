@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.broker import names, record_keys
+from penstock.broker.far_events import events_before
 from penstock.broker.nats.connection import Broker
 from penstock.broker.nats.direct import DirectReader
 from penstock.broker.nats.publisher import Publisher
@@ -100,6 +101,12 @@ class RunData:
         reached("run.events_put_away")
         await self._publisher.erase(names.HISTORY, mark)
 
+    async def _erase_backwards(self, events: Sequence[int]) -> None:
+        """Remove the messages of a history one by one. Who has the last of them has read all; for anyone else the
+        removal counts because that one is missing (actors/runs/loading.py)."""
+        for seq in reversed(events):
+            await self._publisher.erase(names.HISTORY, seq)
+
     async def _remove(self, runs: Mapping[str, int]) -> None:
         for place in SELDOM:
             await self._purge(place.stream, map(place.subject_of, await self._there(place, list(runs))))
@@ -107,9 +114,23 @@ class RunData:
         snapshots = names.bucket_stream(names.RUNS)
         await self._purge(snapshots, [names.key_subject(names.RUNS, run_id) for run_id in runs])
         reached("run.data_removed")
-        await self._purge_histories(runs)
+        far = await self._far(runs)
+        await self._purge_histories({run_id: before for run_id, before in runs.items() if run_id not in far})
+        await all_of(map(self._erase_backwards, far.values()))
         for run_id in runs:
             self._wanted.pop(run_id, None)
+
+    async def _far(self, before: Mapping[str, int]) -> dict[str, list[int]]:
+        """What those of these runs have below a sequence each, that of their removal, which began long before it."""
+        gate = asyncio.Semaphore(CALLS_AT_ONCE)
+
+        async def look(run_id: str, seq: int) -> list[int]:
+            async with gate:
+                found = await events_before(self._broker, self._reader, names.stored_subject(run_id), seq)
+                return [one.seq for one in found or ()]
+
+        found = await all_of(look(run_id, seq) for run_id, seq in before.items())
+        return {run_id: seqs for run_id, seqs in zip(before, found, strict=True) if seqs}
 
     async def _purge_histories(self, before: Mapping[str, int]) -> None:
         """Remove what these runs have below a sequence each."""

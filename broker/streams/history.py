@@ -13,6 +13,7 @@ from penstock.broker import message_ids, names
 from penstock.broker.archive.archive import Archive
 from penstock.broker.archive.archived_runs import ArchivedRun
 from penstock.broker.archive.whole_histories import archived_part, whole_pages
+from penstock.broker.far_events import pages_to_far
 from penstock.broker.history_messages import is_among, is_child, message, taking_back
 from penstock.broker.nats.batch import BATCH_COMMIT, BATCH_ID, Batches, Message
 from penstock.broker.nats.connection import Broker
@@ -286,11 +287,14 @@ class History:
         return await self._reader.subject(names.HISTORY, names.stored_subject(run_id), after + 1)
 
     def pages(
-        self, run_id: str, after: int = 0, ahead_to: int = 0, *, by_index: bool = True
+        self, run_id: str, after: int = 0, ahead_to: int = 0, *, by_index: bool = True, last: Stored | None = None
     ) -> AsyncGenerator[list[Stored]]:
         """As `read`, with what is in the archive, a page at a time, so that little of it is in memory; up to `ahead_to`
-        the next page is on its way meanwhile. Without `by_index`, only marks in the history lead to the archive."""
+        the next page is on its way meanwhile. Without `by_index`, only marks in the history lead to the archive. With
+        `last`, the run's last event just now, what comes behind that may be left out."""
         history = self._reader.pages(names.HISTORY, names.stored_subject(run_id), after + 1, ahead_to)
+        if last is not None:
+            history = pages_to_far(self._broker, self._reader, run_id, after, last, history)
         return whole_pages(self.archive, run_id, after, history, self._reader, by_index=by_index)
 
     async def at(self, run_id: str, seq: int) -> Stored | None:

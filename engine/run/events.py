@@ -267,6 +267,7 @@ class Malformed(Exception):
 FAMILIES = (b"step", b"signal", b"timer", b"approval", b"child", b"event", b"planner")
 IN_BETWEEN = tuple(b'{"type":"%b.' % family for family in FAMILIES)
 STARTED_RUN, STARTED_STEP = b'{"type":"workflow.started"', b'{"type":"step.started"'
+REMOVED_RUN = b'{"type":"workflow.removed"'
 
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _ENCODER = msgspec.json.Encoder()

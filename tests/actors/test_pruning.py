@@ -19,7 +19,9 @@ from penstock.actors.maintenance.pruning import CHANGED, PrunedRuns, prune
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs.loading import load, load_many
-from penstock.broker import names, record_keys
+from penstock.broker import far_events, names, record_keys
+from penstock.broker.nats.headers import EXPECT_SEQ
+from penstock.broker.nats.publisher import Publisher
 from penstock.broker.store import Store, open_store
 from penstock.broker.worker_messages import TaskPayload
 from penstock.config.process.background import all_of, end
@@ -28,13 +30,14 @@ from penstock.config.settings import BrokerSettings
 from penstock.engine.errors import Conflict, NotFound
 from penstock.engine.limits.names import LimitKind, LimitName
 from penstock.engine.limits.records import Allowed, Released, Requested
-from penstock.engine.run.events import StepCompleted, WorkflowRemoved, decode
+from penstock.engine.run.events import StepCompleted, WorkflowFailed, WorkflowRemoved, decode, encode
 from penstock.engine.run.state import RunStatus
 from tests.support.limits import decided, records
 from tests.support.waiting import until
 from tests.support.world import Echo, chain, echo, ended, register, start
 
 RUNS = 12
+AT = "2026-01-01T00:00:00Z"
 
 
 @pytest.fixture
@@ -137,6 +140,68 @@ async def test_nothing_of_a_pruned_run_is_left_anywhere(store: Store, index: Run
     assert await index.caught_up(await store.history.last_seq(), 20)
     assert {} == index.statuses([run_id])
     assert {other: "failed"} == index.statuses([other])
+
+
+@pytest.mark.parametrize(("far", "most"), [(0, 256), (0, 2), (100_000, 256)])
+async def test_what_began_long_before_its_removal_goes_one_by_one(
+    store: Store,
+    index: RunIndex,
+    shard: AsyncExitStack,
+    monkeypatch: pytest.MonkeyPatch,
+    far: int,
+    most: int,
+) -> None:
+    """Unless there is much of it. Events of others, and what comes behind the removal, are none of its."""
+    erase, erased = Publisher.erase, list[int]()
+
+    async def erase_and_note(publisher: Publisher, stream: str, seq: int) -> None:
+        assert stream == names.HISTORY
+        erased.append(seq)
+        await erase(publisher, stream, seq)
+
+    monkeypatch.setattr(far_events, "FAR", far)
+    monkeypatch.setattr(far_events, "FEW", most)
+    monkeypatch.setattr(Publisher, "erase", erase_and_note)
+    run_ids = await failed(store, f"far-{far}-{most}", 4)
+    kept = [one.seq for one in await store.history.read(run_ids[0])]
+    seqs = [one.seq for run_id in run_ids[1:] for one in await store.history.read(run_id)]
+    await pruned(store, index, *run_ids[1:])
+    for run_id in run_ids[1:]:
+        await left(store, run_id)
+    assert (sorted(seqs) if far == 0 and most > 2 else []) == sorted(erased)
+    assert kept == [one.seq for one in await store.history.read(run_ids[0])]
+
+
+async def test_a_removal_counts_for_who_finds_the_end_before_it_deleted(store: Store) -> None:
+    """Its owner deletes the last event first, and may stop there."""
+    run_id = await start(store, chain("halfway", 1))
+    await store.history.append(WorkflowFailed(run_id=run_id, timestamp=AT))
+    ended = await store.history.last(run_id)
+    assert ended is not None
+    assert await store.history.append_removal(WorkflowRemoved(run_id=run_id, timestamp=AT), ended.seq)
+    removal = await store.history.last(run_id)
+    assert removal is not None
+    whole = await load(store, run_id)
+    await store.history.erase(ended.seq)
+    halfway = await load(store, run_id)
+    assert [removal.seq] * 2 == [whole.removed, halfway.removed]
+    assert (None, None) == (whole.run, halfway.run)
+
+
+@pytest.mark.parametrize("of_other", [False, True])
+async def test_a_removal_does_not_count_for_a_run_that_has_not_ended(store: Store, of_other: bool) -> None:
+    """Nor if it was stored on a condition about another run, whose sequence nothing of this one has."""
+    run_id, other = await start(store, chain("unended", 1)), await start(store, chain("unended", 1))
+    first, latest = await store.history.last(run_id), await store.history.last(other)
+    assert first is not None
+    assert latest is not None
+    seq, about = (latest.seq, other) if of_other else (first.seq, run_id)
+    condition = {EXPECT_SEQ: str(seq), f"{EXPECT_SEQ}-Subject": names.stored_subject(about)}
+    removal = encode(WorkflowRemoved(run_id=run_id, timestamp=AT))
+    await store.publisher.send(names.history_subject(run_id), removal, condition)
+    found = await load(store, run_id)
+    assert found.run is not None
+    assert ("running", 0) == (found.run.status, found.removed)
 
 
 async def test_a_run_that_has_not_ended_stays(store: Store, index: RunIndex, shard: AsyncExitStack) -> None:

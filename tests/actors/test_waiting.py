@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 
@@ -15,7 +15,8 @@ from penstock.actors.maintenance.pruning import FORMAT
 from penstock.actors.ownership.membership import new_member
 from penstock.actors.ownership.ownership import open_shard
 from penstock.actors.runs import loading
-from penstock.broker import names
+from penstock.broker import far_events, names
+from penstock.broker.nats.direct import DirectReader, Stored
 from penstock.broker.store import Store, open_store
 from penstock.broker.streams.history import History
 from penstock.broker.streams.watch import QUIET_S, RunEvents
@@ -24,7 +25,7 @@ from penstock.config.process.background import start as background
 from penstock.config.settings import BrokerSettings
 from penstock.engine.run.event_payloads import SignalRef
 from penstock.engine.run.events import SignalReceived, WorkflowRemoved
-from penstock.engine.run.state import RunStatus
+from penstock.engine.run.state import RunStatus, to_snapshot
 from tests.support.waiting import until
 from tests.support.world import Echo, chain, echo, register, start
 
@@ -103,6 +104,38 @@ async def test_of_a_run_whose_last_event_says_which_was_before_it_no_other_is_lo
     assert expected == found
     assert found.run is not None
     assert (RunStatus.RUNNING, 1) == (found.run.status, found.beyond)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+async def test_an_event_that_comes_long_after_the_others_is_not_looked_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch, saved: bool
+) -> None:
+    """Nobody has the run here. Others' events lie in between."""
+
+    async def signal(run_id: str, name: str) -> None:
+        event = SignalReceived(run_id=run_id, timestamp=now(), payload=SignalRef(name=name, size=1))
+        await store.history.append(event, message_id=f"{run_id}.{name}")
+
+    async def searched(*given: object) -> AsyncGenerator[list[Stored]]:
+        yield [Stored("", 0, 0.0, b"searched")]
+
+    run_id = await start(store, chain("remembered", 1))
+    await signal(run_id, "soon")
+    before = await loading.load(store, run_id)
+    assert before.run is not None
+    if saved:
+        await store.runs.put(run_id, to_snapshot(before.run), 0)
+    other = await start(store, chain("remembered", 1))
+    for number in range(4):
+        await signal(other, f"other-{number}")
+    await signal(run_id, "late")
+    expected = await loading.load(store, run_id)
+    monkeypatch.setattr(far_events, "FAR", 3)
+    monkeypatch.setattr(far_events, "YOUNG_S", 0.0)
+    monkeypatch.setattr(DirectReader, "pages", searched)
+    found = await loading.load(store, run_id)
+    assert expected == found
+    assert found.beyond == (2 if saved else 3)  # a signal that nobody waits for leaves the state as it is
 
 
 async def test_of_a_removed_run_only_its_end_and_the_removal_are_looked_for(

@@ -11,7 +11,7 @@ from penstock.broker.nats.errors import Code
 from tests.simulation.clock import EPOCH
 from tests.simulation.consumers import Consumer, Reader
 from tests.simulation.followers import Follower
-from tests.simulation.streams import Refused, Stream, matches, stamp
+from tests.simulation.streams import Message, Refused, Stream, matches, stamp
 
 if TYPE_CHECKING:
     from tests.simulation.client import Item
@@ -144,14 +144,12 @@ def _get(stream: Stream, request: dict[str, Any]) -> Refused | dict[str, Any]:
 
 
 def read_directly(stream: Stream, request: dict[str, Any]) -> list[Item]:
-    if "last_by_subj" in request or ("next_by_subj" not in request and "multi_last" not in request):
-        last = (
-            stream.last(request["last_by_subj"]) if "last_by_subj" in request else stream.messages.get(request["seq"])
-        )
+    if "batch" not in request and "multi_last" not in request:
+        one = _one(stream, request)
         return (
             [(b"", b"", b"", b"NATS/1.0 404 Message Not Found\r\n\r\n")]
-            if last is None
-            else [(b"", b"", last.data, last.head() + b"\r\n")]
+            if one is None
+            else [(b"", b"", one.data, one.head() + b"\r\n")]
         )
     if "multi_last" in request:
         found, left = stream.last_of(request["multi_last"]), 0
@@ -163,6 +161,14 @@ def read_directly(stream: Stream, request: dict[str, Any]) -> list[Item]:
         return [(b"", b"", b"", b"NATS/1.0 404 Message Not Found\r\n\r\n")]
     items = [(b"", b"", one.data, one.head() + b"Nats-Num-Pending: 0\r\n\r\n") for one in found]
     return [*items, (b"", b"", b"", b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\n\r\n" % left)]
+
+
+def _one(stream: Stream, request: dict[str, Any]) -> Message | None:
+    if "last_by_subj" in request:
+        return stream.last(request["last_by_subj"])
+    if "next_by_subj" in request:
+        return next(iter(stream.matching(request["next_by_subj"], request["seq"])), None)
+    return stream.messages.get(request["seq"])
 
 
 def _first_seq(stream: Stream, request: dict[str, Any]) -> int:

@@ -104,7 +104,13 @@ class Archives:
         """Told after each message of a history that is removed alone. Who reads meanwhile must not take what is left of
         an archived run for all of it, or miss what was before something that it has. Raises Broken."""
         run_id = message.subject.rsplit(".", 1)[-1]
-        mark = self.archived.get(run_id)
+        mark, run = self.archived.get(run_id), self._runs.get(run_id)
+        if run is not None and run.removed:
+            if mark is None and any(
+                message.seq < one.seq < run.seq for one in self._server.history.matching(message.subject)
+            ):
+                raise Broken(f"it is removed, and its message {message.seq} has gone before others behind it", run_id)
+            return
         found = None if mark is None else archive_mark_in(mark.data)
         if mark is None or found is None or not found.payload.events:
             return

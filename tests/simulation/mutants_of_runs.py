@@ -8,10 +8,12 @@ from uuid import uuid4
 
 from penstock.actors.control import rerunning, run_operations
 from penstock.actors.maintenance import pruning
-from penstock.actors.runs import putting_away
+from penstock.actors.runs import loading, putting_away
 from penstock.actors.runs.packed_actors import PackedActors
 from penstock.actors.runs.run_actor import RunActor
 from penstock.actors.runs.shared.mailbox import PartitionQueue
+from penstock.broker import far_events, names
+from penstock.broker.nats.direct import Stored
 from penstock.broker.records.run_data import RunData
 from penstock.broker.streams.history import History
 from penstock.engine.run.event_payloads import Started
@@ -50,6 +52,31 @@ def _leaves_the_data_of_removed_runs() -> Patch:
         """Nothing is deleted."""
 
     return RunData, "remove", left
+
+
+def _removes_the_first_events_of_a_run_first() -> Patch:
+    """Who reads meanwhile, and does not see the removal yet, has an end without a beginning."""
+
+    async def forwards(data: RunData, events: Sequence[int]) -> None:
+        for seq in events:
+            await data._publisher.erase(names.HISTORY, seq)
+
+    return RunData, "_erase_backwards", forwards
+
+
+def _takes_a_gap_before_a_removal_for_nothing() -> Patch:
+    """A run whose last events are deleted already, as it is removed, has not ended for who loads it then."""
+    return loading, "_removal_behind_gap", lambda page, before: 0
+
+
+def _reads_one_event_too_few_before_one_that_is_far_away() -> Patch:
+    read = far_events.events_before
+
+    async def too_few(*given: Any) -> list[Stored] | None:
+        found = await read(*given)
+        return found and found[: max(1, len(found) - 1)]
+
+    return far_events, "events_before", too_few
 
 
 def _leaves_no_mark_where_a_snapshot_was() -> Patch:
@@ -113,6 +140,9 @@ MUTANTS: dict[str, Callable[[], Patch]] = {
         _removes_whatever_has_happened_since,
         _resumes_what_was_removed_meanwhile,
         _leaves_the_data_of_removed_runs,
+        _removes_the_first_events_of_a_run_first,
+        _takes_a_gap_before_a_removal_for_nothing,
+        _reads_one_event_too_few_before_one_that_is_far_away,
         _leaves_no_mark_where_a_snapshot_was,
         _removes_children_that_somebody_waits_for,
         _forgets_the_labels_of_what_is_rerun,

@@ -15,6 +15,7 @@ from penstock.actors.runs import shard as shard_module
 from penstock.actors.runs.limits import partition_limits
 from penstock.actors.runs.shared import lease
 from penstock.actors.runs.waits import checkpoints
+from penstock.broker import far_events
 from penstock.broker.records import run_data
 from penstock.config import limits
 from tests.simulation.broken import Broken
@@ -85,7 +86,9 @@ def _paces(plan: Plan) -> list[tuple[ModuleType, str, float]]:
         (partition_limits, "LOG_MIN", LIMIT_LOG_MIN),
         (partition_limits, "LOG_PER_OPEN", 2),
         (actor_state, "EVENTS_MIN", plan.snapshot_events),
-        (run_data, "APART", 0),  # only in larger streams than these is a mark far away
+        (run_data, "APART", 0),  # only in larger streams than these is anything far away
+        (far_events, "FAR", (far_events.FAR, 8, far_events.FAR, 0)[plan.seed % 4]),
+        (far_events, "YOUNG_S", 0.0 if plan.seed % 2 else far_events.YOUNG_S),
         (shard_module, "ACTORS_RESIDENT_MAX", RESIDENT_FEW if plan.seed % PACKING == 0 else limits.ACTORS_RESIDENT_MAX),
     ]
 

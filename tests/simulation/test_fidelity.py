@@ -340,6 +340,20 @@ async def deliveries_after_a_restart(store: Store, restart: Restart) -> list[Any
 
 
 RESTARTS = (ids_after_a_restart, deliveries_after_a_restart)
+
+
+async def single_reads(store: Store) -> list[Any]:
+    """One message at a time, and how many there are of each subject."""
+    subject, other = names.history_subject(RUN), names.stored_subject("1" * 32)
+    await _sent(store, subject, {})
+    await _sent(store, names.history_subject("1" * 32), {})
+    await _sent(store, subject, {})
+    stored = names.stored_subject(RUN)
+    found = [await store.reader.next_alone(names.HISTORY, stored, seq) for seq in (1, 2, 3, 4)]
+    counts = [await store.broker.messages_by_subject(names.HISTORY, one) for one in (stored, other, "history.0.none")]
+    return [*((one.seq, one.data) if one else None for one in found), *counts]
+
+
 CONVERSATIONS: tuple[Conversation, ...] = (
     expectations_and_ids,
     buckets,
@@ -348,6 +362,7 @@ CONVERSATIONS: tuple[Conversation, ...] = (
     clock,
     deliveries,
     removals,
+    single_reads,
     whole_streams,
     watching,
 )

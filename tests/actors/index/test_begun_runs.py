@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -36,11 +37,9 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     pages = History.pages
 
-    def noted(
-        self: History, run_id: str, after: int = 0, ahead_to: int = 0, *, by_index: bool = True
-    ) -> AsyncGenerator[list[Stored]]:
+    def noted(self: History, run_id: str, *given: Any, **more: Any) -> AsyncGenerator[list[Stored]]:
         found.append(run_id)
-        return pages(self, run_id, after, ahead_to, by_index=by_index)
+        return pages(self, run_id, *given, **more)
 
     monkeypatch.setattr(History, "pages", noted)
     return found
