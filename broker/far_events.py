@@ -13,7 +13,7 @@ from contextlib import aclosing
 
 from penstock.broker import names
 from penstock.broker.nats.connection import Broker
-from penstock.broker.nats.direct import DirectReader, Stored
+from penstock.broker.nats.direct import PAGE_BYTES, DirectReader, Stored
 from penstock.broker.run_ids import made_at
 
 FAR = 20_000  # messages in between, for which the broker reads 60 MB
@@ -23,41 +23,53 @@ YOUNG_S = 60.0
 
 async def events_before(
     broker: Broker, reader: DirectReader, subject: str, seq: int, after: int = 0
-) -> list[Stored] | None:
+) -> AsyncGenerator[Stored] | None:
     """The events under this subject before the sequence `seq`, which is that of its last one; others may have come
     since. None: the first is not far away from it, or as far from `after`, there are more than FEW, or a copy of the
-    stream would be read, which may miss some. Raises Unavailable."""
+    stream would be read, which may miss some. Both raise Unavailable."""
     if seq <= FAR or await reader.leaders.needed(names.HISTORY):
         return None
     first = await reader.next_alone(names.HISTORY, subject, 1)
     if first is None or first.seq >= seq - FAR or first.seq < after - FAR:
         return None
     number = (await broker.messages_by_subject(names.HISTORY, subject)).get(subject, 0)
-    if number > FEW:
-        return None
-    found = [first]
-    while len(found) < number - 1:
-        following = await reader.next_alone(names.HISTORY, subject, found[-1].seq + 1)
-        if following is None or following.seq >= seq:
-            break
-        found.append(following)
-    return found
+    return None if number > FEW else _from(reader, first, number, seq)
+
+
+async def _from(reader: DirectReader, first: Stored, number: int, seq: int) -> AsyncGenerator[Stored]:
+    """The first of so many events and those behind it, without the last, and without what is not before `seq`."""
+    found: Stored | None = first
+    for place in range(1, max(2, number)):
+        if found is None or found.seq >= seq:
+            return
+        yield found
+        if place < number - 1:
+            found = await reader.next_alone(names.HISTORY, first.subject, found.seq + 1)
 
 
 async def pages_to_far(
     broker: Broker, reader: DirectReader, run_id: str, after: int, last: Stored, pages: AsyncGenerator[list[Stored]]
 ) -> AsyncGenerator[list[Stored]]:
-    """The run's events after a sequence up to `last`, its last one, in one page where that is far away; else those
-    pages."""
-    found = None
+    """The run's events after a sequence up to `last`, its last one, where that is far away; else those pages."""
+    events = None
     if _may_be_far(run_id, after, last):
-        found = await events_before(broker, reader, names.stored_subject(run_id), last.seq, after)
-    if found is not None:
-        yield [one for one in (*found, last) if one.seq > after]
-        return
-    async with aclosing(pages):
-        async for page in pages:
+        events = await events_before(broker, reader, names.stored_subject(run_id), last.seq, after)
+    async with aclosing(pages if events is None else _pages(events, after, last)) as chosen:
+        async for page in chosen:
             yield page
+
+
+async def _pages(events: AsyncGenerator[Stored], after: int, last: Stored) -> AsyncGenerator[list[Stored]]:
+    page, size = list[Stored](), 0
+    async with aclosing(events):
+        async for event in events:
+            if event.seq > after:
+                if page and size + len(event.data) > PAGE_BYTES:
+                    yield page
+                    page, size = [], 0
+                page.append(event)
+                size += len(event.data)
+    yield [*page, last]
 
 
 def _may_be_far(run_id: str, after: int, last: Stored) -> bool:

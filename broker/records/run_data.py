@@ -127,7 +127,7 @@ class RunData:
         async def look(run_id: str, seq: int) -> list[int]:
             async with gate:
                 found = await events_before(self._broker, self._reader, names.stored_subject(run_id), seq)
-                return [one.seq for one in found or ()]
+                return [] if found is None else [one.seq async for one in found]
 
         found = await all_of(look(run_id, seq) for run_id, seq in before.items())
         return {run_id: seqs for run_id, seqs in zip(before, found, strict=True) if seqs}

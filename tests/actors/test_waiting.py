@@ -106,9 +106,10 @@ async def test_of_a_run_whose_last_event_says_which_was_before_it_no_other_is_lo
     assert (RunStatus.RUNNING, 1) == (found.run.status, found.beyond)
 
 
+@pytest.mark.parametrize("page_bytes", [1, 1 << 20])
 @pytest.mark.parametrize("saved", [False, True])
 async def test_an_event_that_comes_long_after_the_others_is_not_looked_for(
-    store: Store, monkeypatch: pytest.MonkeyPatch, saved: bool
+    store: Store, monkeypatch: pytest.MonkeyPatch, saved: bool, page_bytes: int
 ) -> None:
     """Nobody has the run here. Others' events lie in between."""
 
@@ -132,6 +133,7 @@ async def test_an_event_that_comes_long_after_the_others_is_not_looked_for(
     expected = await loading.load(store, run_id)
     monkeypatch.setattr(far_events, "FAR", 3)
     monkeypatch.setattr(far_events, "YOUNG_S", 0.0)
+    monkeypatch.setattr(far_events, "PAGE_BYTES", page_bytes)
     monkeypatch.setattr(DirectReader, "pages", searched)
     found = await loading.load(store, run_id)
     assert expected == found

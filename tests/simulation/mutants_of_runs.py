@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -72,9 +72,14 @@ def _takes_a_gap_before_a_removal_for_nothing() -> Patch:
 def _reads_one_event_too_few_before_one_that_is_far_away() -> Patch:
     read = far_events.events_before
 
-    async def too_few(*given: Any) -> list[Stored] | None:
+    async def too_few(*given: Any) -> AsyncGenerator[Stored] | None:
         found = await read(*given)
-        return found and found[: max(1, len(found) - 1)]
+        return None if found is None else all_but_one(found)
+
+    async def all_but_one(events: AsyncGenerator[Stored]) -> AsyncGenerator[Stored]:
+        found = [one async for one in events]
+        for one in found[: max(1, len(found) - 1)]:
+            yield one
 
     return far_events, "events_before", too_few
 
