@@ -51,6 +51,16 @@ class Told:
         return await asyncio.to_thread(self.cancelled.wait, 10)
 
 
+async def cancelled_once_begun(store: Store, worker: Worker, task: str, told: Told) -> None:
+    """A task is cancelled, its function notices, and nothing but its start is reported."""
+    run_id = await dispatch(store, task)
+    async with worker.running():
+        await asyncio.to_thread(told.begun.wait, 10)
+        await cancel(store, worker, run_id)
+        assert await told.noticed()
+        assert await nothing_but_a_start(store, worker, task, run_id)
+
+
 async def test_an_async_function_is_cancelled_and_its_cleanup_still_reads_and_sends(
     store: Store, new_worker: NewWorker, task: str
 ) -> None:
@@ -101,12 +111,7 @@ async def test_a_function_that_swallows_its_cancellation_reports_nothing_all_the
                 told.cancelled.set()
         return "nevertheless"
 
-    run_id = await dispatch(store, task)
-    async with worker.running():
-        await asyncio.to_thread(told.begun.wait, 10)
-        await cancel(store, worker, run_id)
-        assert await told.noticed()
-        assert await nothing_but_a_start(store, worker, task, run_id)
+    await cancelled_once_begun(store, worker, task, told)
 
 
 async def test_cleanup_that_does_not_end_is_cancelled_again(
@@ -159,12 +164,7 @@ async def test_a_function_in_a_thread_notices_by_its_context(
             told.cancelled.set()
         return "dropped"
 
-    run_id = await dispatch(store, task)
-    async with worker.running():
-        await asyncio.to_thread(told.begun.wait, 10)
-        await cancel(store, worker, run_id)
-        assert await told.noticed()
-        assert await nothing_but_a_start(store, worker, task, run_id)
+    await cancelled_once_begun(store, worker, task, told)
     assert told.reason == "enough"
     assert isinstance(told.raised, TaskCancelled) is (waits != "event")
 
@@ -194,12 +194,7 @@ async def test_a_thread_that_begins_to_wait_while_it_is_cancelled_notices(
                 ctx.wait_signal("never")
         return "dropped"
 
-    run_id = await dispatch(store, task)
-    async with worker.running():
-        await asyncio.to_thread(told.begun.wait, 10)
-        await cancel(store, worker, run_id)
-        assert await told.noticed()
-        assert await nothing_but_a_start(store, worker, task, run_id)
+    await cancelled_once_begun(store, worker, task, told)
 
 
 @pytest.mark.parametrize("other", [{"attempt": 1}, {"attempt": 3}, {"attempt": 2, "iteration": 1}, {"run": True}])
