@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -240,7 +241,12 @@ def _finished(kind: type[Struct], schema: dict[str, Any], *, answer: bool) -> di
         for name, field in fields.items():
             properties[name] = _answered(properties[name]) | _derived(kind, field)
     del schema["title"]
-    return {**schema, "properties": properties}
+    return {**schema, "properties": properties, **_unindented(schema)}
+
+
+def _unindented(schema: Mapping[str, Any]) -> dict[str, str]:
+    """The description, without the indentation of the docstring that some versions of msgspec leave in it."""
+    return {"description": cleandoc(schema["description"])} if "description" in schema else {}
 
 
 def _without_default(schema: dict[str, Any]) -> dict[str, Any]:

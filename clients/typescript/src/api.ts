@@ -2200,8 +2200,8 @@ export interface components {
         };
         /**
          * @description The optional body. `from` is the step to begin at: what does not depend on it is taken over as it is; without it
-         *         nothing is. `input` replaces that of the run, `outputs` those of steps that are taken over, by step. `latest` uses
-         *         the newest definition in place of the run's own. `labels` replaces those of the run.
+         *     nothing is. `input` replaces that of the run, `outputs` those of steps that are taken over, by step. `latest` uses
+         *     the newest definition in place of the run's own. `labels` replaces those of the run.
          */
         RerunOne: {
             /** @description What does not depend on this step is taken over; without it nothing is. */
@@ -2255,7 +2255,7 @@ export interface components {
         };
         /**
          * @description The filter as in CancelRuns, of runs that have ended; at least one condition. Without `workflow_id`, the runs of
-         *         all workflows that the caller may see.
+         *     all workflows that the caller may see.
          */
         PruneRuns: {
             workflow_id?: components["schemas"]["Name"] | null;
@@ -2277,7 +2277,7 @@ export interface components {
         };
         /**
          * @description `status` is failed (the default), completed, cancelled or all; `from` and `latest` are as in RerunOne, the rest
-         *         as in RetryRuns.
+         *     as in RetryRuns.
          */
         RerunMany: {
             workflow_id?: components["schemas"]["Name"] | null;
@@ -2325,8 +2325,8 @@ export interface components {
         };
         /**
          * @description `after` and `before` bound the time of creation; `paused`: only runs that are paused, or (false) that are not.
-         *         With `limit`, the newest so many are taken, and `cursor` continues after them. With `compensate` the runs undo the
-         *         steps that have completed, and are cancelled then.
+         *     With `limit`, the newest so many are taken, and `cursor` continues after them. With `compensate` the runs undo the
+         *     steps that have completed, and are cancelled then.
          */
         CancelRuns: {
             workflow_id?: components["schemas"]["Name"] | null;
@@ -2408,7 +2408,7 @@ export interface components {
         };
         /**
          * @description POST /v1/tasks/poll. `max_tasks` 0 ends the waiting polls of this `worker_id`. `builtin`: what the worker is,
-         *         which asks for a reserved task type.
+         *     which asks for a reserved task type.
          */
         PollTasks: {
             task_types: components["schemas"]["Name"][];
@@ -2536,11 +2536,11 @@ export interface components {
         };
         /**
          * @description Fields with default values are left out of the response. The input is null when the run has none; `input_bytes`
-         *         replaces one that is too large. `failure_of` is the run whose failure has started this one. `compensation` says of a
-         *         run that has undone its steps whether that worked for all of them: completed or failed. `rerun_of` is the run that
-         *         this one repeats, from the step `rerun_from` on. A run with
-         *         `paused_at` is paused since then: nothing new begins until it is resumed. An `imported` run is a record of what
-         *         happened elsewhere, and never changes.
+         *     replaces one that is too large. `failure_of` is the run whose failure has started this one. `compensation` says of a
+         *     run that has undone its steps whether that worked for all of them: completed or failed. `rerun_of` is the run that
+         *     this one repeats, from the step `rerun_from` on. A run with
+         *     `paused_at` is paused since then: nothing new begins until it is resumed. An `imported` run is a record of what
+         *     happened elsewhere, and never changes.
          */
         RunView: {
             run_id: components["schemas"]["RunId"];
@@ -2579,9 +2579,9 @@ export interface components {
         };
         /**
          * @description `attempts` counts those that were begun. `output_bytes` replaces an output that is too large for this response.
-         *         `wake_at` is when a sleep ends, `items` counts the elements of a map, `child_run_id` is the run that a sub_workflow
-         *         has started last. `handles` is the step from whose failure this one follows, or that it undoes. `waits_for` is there
-         *         while the step waits, `progress` while its worker reports it. `overridden`: completed by hand.
+         *     `wake_at` is when a sleep ends, `items` counts the elements of a map, `child_run_id` is the run that a sub_workflow
+         *     has started last. `handles` is the step from whose failure this one follows, or that it undoes. `waits_for` is there
+         *     while the step waits, `progress` while its worker reports it. `overridden`: completed by hand.
          */
         StepView: {
             /** @enum {string} */
@@ -2641,8 +2641,8 @@ export interface components {
         /**
          * @description What started the run: name and kind of the trigger, and the time of the trigger event (RFC 3339).
          *
-         *         `headers` are the headers that the dialect of a webhook defines beside its signature, with names in lower case:
-         *         `x-github-event`, `webhook-id`, …
+         *     `headers` are the headers that the dialect of a webhook defines beside its signature, with names in lower case:
+         *     `x-github-event`, `webhook-id`, …
          */
         TriggerRef: {
             name: string;
@@ -2655,8 +2655,8 @@ export interface components {
         };
         /**
          * @description Numbers of runs by status and time, the oldest first; buckets without runs are left out. `groups` and `durations`
-         *         are there if they were asked for; `complete` if there was a limit of time. Where that has cut the answer, it is
-         *         false, and all runs that were created from `since` (RFC 3339) on were counted.
+         *     are there if they were asked for; `complete` if there was a limit of time. Where that has cut the answer, it is
+         *     false, and all runs that were created from `since` (RFC 3339) on were counted.
          */
         RunStats: {
             total: number;
@@ -2691,7 +2691,7 @@ export interface components {
         };
         /**
          * @description `status` is scheduled, or absent for a run that has started. `warnings` are about task types that no worker
-         *         serves now: the run waits there.
+         *     serves now: the run waits there.
          */
         StartedRun: {
             run_id: string;
@@ -2700,7 +2700,7 @@ export interface components {
         };
         /**
          * @description What the worker of a step has kept. `checkpoint` is left out where only the size was wanted, and of what is no
-         *         JSON.
+         *     JSON.
          */
         CheckpointView: {
             /** Format: date-time */
@@ -2747,8 +2747,8 @@ export interface components {
         };
         /**
          * @description One event of a run's history; `seq` is its stream sequence. `item` is the number of a map's element; `delivery`
-         *         is present from a task's second delivery on. `started_at` is when the worker began, in an answer that stands for its
-         *         `step.started`, too. `payload_bytes` replaces a payload over `payload_max`.
+         *     is present from a task's second delivery on. `started_at` is when the worker began, in an answer that stands for its
+         *     `step.started`, too. `payload_bytes` replaces a payload over `payload_max`.
          */
         EventView: {
             /** @description The sequence in the stream. */
@@ -2772,7 +2772,7 @@ export interface components {
         };
         /**
          * @description One log line of a step. `seq` grows from line to line; `level` is debug, info, warning, error or critical;
-         *         `delivery` is there from a task's second delivery on.
+         *     `delivery` is there from a task's second delivery on.
          */
         LogLineView: {
             seq: number;
@@ -2830,9 +2830,9 @@ export interface components {
         };
         /**
          * @description A run in short. `steps` counts its steps by status. `input` is the beginning of the input's JSON text, and
-         *         `input_bytes` the size of the whole, where there is more; `error` is its beginning, too. `waiting` is the first
-         *         reason for which the run does not go on, one that wants somebody before others; it is there when it was asked for.
-         *         `held_up`: somebody has to act. `failed_items` are the elements of its maps that have failed.
+         *     `input_bytes` the size of the whole, where there is more; `error` is its beginning, too. `waiting` is the first
+         *     reason for which the run does not go on, one that wants somebody before others; it is there when it was asked for.
+         *     `held_up`: somebody has to act. `failed_items` are the elements of its maps that have failed.
          */
         RunSummary: {
             run_id: string;
@@ -2869,9 +2869,9 @@ export interface components {
         };
         /**
          * @description One reason: of the step `step_id`, or of the whole run. `text` is a sentence for people that says what can be
-         *         done. `since` and `until` are RFC 3339; `until` is when it ends by itself at the latest. `details` depends on the
-         *         reason. `wants_somebody`: somebody has to act, or should look; it is no wait that is meant to be. It follows from
-         *         the reason, whatever is given.
+         *     done. `since` and `until` are RFC 3339; `until` is when it ends by itself at the latest. `details` depends on the
+         *     reason. `wants_somebody`: somebody has to act, or should look; it is no wait that is meant to be. It follows from
+         *     the reason, whatever is given.
          */
         WaitingReason: {
             step_id?: string;
@@ -2897,9 +2897,9 @@ export interface components {
         /**
          * @description One limit: its scope, its kind (runs, executions or rate), its key, and how much it allows now.
          *
-         *         `holders` are the oldest ones first, `waiting` as they are served; `holders_total` and `waiting_total` say how many
-         *         there are. A rate has no holders, but `tokens`: so many may begin now, and at `next_at` the next one of those that
-         *         wait. `keys` are the busiest ones, where no key was asked for. `registered` is the newest first.
+         *     `holders` are the oldest ones first, `waiting` as they are served; `holders_total` and `waiting_total` say how many
+         *     there are. A rate has no holders, but `tokens`: so many may begin now, and at `next_at` the next one of those that
+         *     wait. `keys` are the busiest ones, where no key was asked for. `registered` is the newest first.
          */
         LimitView: {
             scope: string;
@@ -2984,7 +2984,7 @@ export interface components {
         };
         /**
          * @description Where everything is stored. `embedded`: the service runs the broker itself; only then it knows `fsync`, how
-         *         writes reach the disk. Without `storage_limit_bytes` there is no limit, or the broker does not say it.
+         *     writes reach the disk. Without `storage_limit_bytes` there is no limit, or the broker does not say it.
          */
         BrokerView: {
             address: string;
@@ -3014,7 +3014,7 @@ export interface components {
         };
         /**
          * @description A copy of a stream on another node. `current`: it has all that the leader has; else it is `behind` by so many
-         *         operations.
+         *     operations.
          */
         StreamCopyView: {
             node: string;
@@ -3024,7 +3024,7 @@ export interface components {
         };
         /**
          * @description An effective setting as text, and where its value came from: a flag, the environment, a file, or the default.
-         *         Of a secret only whether it is set.
+         *     Of a secret only whether it is set.
          */
         SettingView: {
             key: string;
@@ -3048,7 +3048,7 @@ export interface components {
         };
         /**
          * @description `a` and `b` are the step in both runs, with `duration_ms`; left out where a run does not have it. Times make no
-         *         difference, nor does who carried the step out.
+         *     difference, nor does who carried the step out.
          */
         StepDiff: {
             differs: boolean;
@@ -3058,7 +3058,7 @@ export interface components {
         };
         /**
          * @description The steps of a run, with those that planners have inserted, handlers and compensations. `layers` are ids, by the
-         *         longest way to them.
+         *     longest way to them.
          */
         GraphView: {
             nodes: components["schemas"]["NodeView"][];
@@ -3159,8 +3159,8 @@ export interface components {
         };
         /**
          * @description `total` runs matched; each is in one of the lists; those that undo their steps first are in `cancelled`. With a
-         *         limit, more may have matched: `remaining` so many, from
-         *         `next` on.
+         *     limit, more may have matched: `remaining` so many, from
+         *     `next` on.
          */
         BulkCancelled: {
             cancelled: string[];
@@ -3181,7 +3181,7 @@ export interface components {
         };
         /**
          * @description A trigger, also as a document for PUT. `next_at` is the next instant of a cron trigger. `open_batches` is only in
-         *         the answer for one trigger, while there are any.
+         *     the answer for one trigger, while there are any.
          */
         TriggerView: {
             name: string;
@@ -3214,7 +3214,7 @@ export interface components {
         };
         /**
          * @description `subject` begins with `event.`. With `field` (a dot path), only events that have this field, and this `value` if
-         *         given.
+         *     given.
          */
         EventSource: {
             subject: string;
@@ -3227,7 +3227,7 @@ export interface components {
         };
         /**
          * @description `path` comes after /v1/http/ and begins without a slash. `auth` is token or none; `timeout` is how long the
-         *         caller waits for the answer.
+         *     caller waits for the answer.
          */
         HttpSource: {
             path: string;
@@ -3243,7 +3243,7 @@ export interface components {
         };
         /**
          * @description One run with an array of events, as soon as there are `size` of them, and `period` after the first at the
-         *         latest.
+         *     latest.
          */
         Batch: {
             size: number;
@@ -3252,8 +3252,8 @@ export interface components {
         };
         /**
          * @description What a trigger with debounce or batch has taken up and not started a run with yet: so many events (of a debounce
-         *         the last one of each key) in so many batches. The oldest batch began at `since`; it starts its run at `due_at`
-         *         unless another event changes that. Times are RFC 3339.
+         *     the last one of each key) in so many batches. The oldest batch began at `since`; it starts its run at `due_at`
+         *     unless another event changes that. Times are RFC 3339.
          */
         OpenBatchesView: {
             batches: number;
@@ -3267,8 +3267,8 @@ export interface components {
         };
         /**
          * @description What a trigger event would start. `problems` are the reasons why nothing would start; `next` are the next
-         *         instants of a cron trigger, `when` says when the run of a trigger with debounce or batch would start, and `key`
-         *         which events it has.
+         *     instants of a cron trigger, `when` says when the run of a trigger with debounce or batch would start, and `key`
+         *     which events it has.
          */
         Trial: {
             would_start: boolean;
@@ -3298,7 +3298,7 @@ export interface components {
         };
         /**
          * @description `kind` is task, history or trigger. A single one has `payload`, or `payload_base64` when that is not JSON;
-         *         `payload_bytes` replaces one over `payload_max`.
+         *     `payload_bytes` replaces one over `payload_max`.
          */
         DeadLetterView: {
             seq: number;
@@ -3328,7 +3328,7 @@ export interface components {
         };
         /**
          * @description `waiting` tasks are with no worker, `in_hand` ones are with a worker; `oldest_at` is when the oldest of both was
-         *         queued. `workers` are registered for the type and group: with none, waiting tasks continue to wait.
+         *     queued. `workers` are registered for the type and group: with none, waiting tasks continue to wait.
          */
         TaskQueue: {
             task: string;
@@ -3358,7 +3358,7 @@ export interface components {
         };
         /**
          * @description A TaskPayload with what the bridge adds: the task type, the number of deliveries of this attempt, the step's last
-         *         checkpoint.
+         *     checkpoint.
          */
         PolledTask: {
             task_id: string;
@@ -3386,7 +3386,7 @@ export interface components {
         };
         /**
          * @description `status` is ok or error; `code` and `error` are those of the response that /v1/tasks/{task_id}/resolve would have
-         *         given.
+         *     given.
          */
         ResolvedTask: {
             task_id: string;
@@ -3408,8 +3408,8 @@ export interface components {
         };
         /**
          * @description An entry of the audit log. `on` is the path of what was changed, of many runs with their workflow; `origin`,
-         *         `from` in JSON, the address of the client. `outcome` is done, refused, failed or unknown. `more`: as many refusals
-         *         before it were only counted.
+         *     `from` in JSON, the address of the client. `outcome` is done, refused, failed or unknown. `more`: as many refusals
+         *     before it were only counted.
          */
         AuditView: {
             /** Format: date-time */
@@ -3424,8 +3424,8 @@ export interface components {
         };
         /**
          * @description Who one is: the name and scope of the key, and the pattern of workflows that it is for. Without a name, the API
-         *         is open. `csrf_token` goes with changes by cookie, as the header X-CSRF-Token; `expires_at` is when a new session
-         *         ends.
+         *     is open. `csrf_token` goes with changes by cookie, as the header X-CSRF-Token; `expires_at` is when a new session
+         *     ends.
          */
         SessionView: {
             scope: string;
