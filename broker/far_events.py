@@ -26,7 +26,7 @@ async def events_before(
 ) -> AsyncGenerator[Stored] | None:
     """The events under this subject before the sequence `seq`, which is that of its last one; others may have come
     since. None: the first is not far away from it, or as far from `after`, there are more than FEW, or a copy of the
-    stream would be read, which may miss some. Both raise Unavailable."""
+    stream would be read, which may miss some. The call and the reading raise Unavailable."""
     if seq <= FAR or await reader.leaders.needed(names.HISTORY):
         return None
     first = await reader.next_alone(names.HISTORY, subject, 1)

@@ -17,7 +17,6 @@ SCHEDULER = "Nats-Scheduler"
 
 # Whole lines: a value of another header cannot pass for them.
 _EXPECTED = re.compile(rf"\r\n{EXPECT_SEQ}: (\d+)\r\n".encode())
-_OF_OTHER = f"\r\n{EXPECT_SEQ}-Subject: ".encode()  # the sequence is the last one of another subject
 _EMPTY = f"\r\n{EXPECT_SEQ}: 0\r\n".encode()
 
 
@@ -29,6 +28,7 @@ def into_empty(headers: bytes) -> bool:
 
 def stored_behind(headers: bytes) -> int:
     """The sequence of the message behind which a stored one with these raw headers is under its subject, if its sender
-    has said so; 0: it has not, or there was none."""
-    found = None if _OF_OTHER in headers else _EXPECTED.search(headers)
+    has said so; 0: it has not, or there was none. Where the name is there more than once, the broker may have gone by
+    another line, or the sequence is that of another subject, which a header with a longer name gives."""
+    found = _EXPECTED.search(headers) if headers.count(EXPECT_SEQ.encode()) == 1 else None
     return 0 if found is None else int(found[1])
